@@ -31,6 +31,7 @@ const (
 	SessionWindows
 	SessionAttached
 	SessionCreated
+	SessionGroup
 	WindowID
 	WindowIndex
 	WindowName
@@ -70,6 +71,7 @@ var columns = [numColumns]string{
 	SessionWindows:  "session_windows",
 	SessionAttached: "session_attached",
 	SessionCreated:  "session_created",
+	SessionGroup:    "session_group",
 	WindowID:        "window_id",
 	WindowIndex:     "window_index",
 	WindowName:      "window_name",
@@ -128,14 +130,18 @@ var fields = func() map[string]Field {
 }()
 
 // Lookup finds the field of the given tmux format name. An option of the
-// user's (@name) is an OnDemand field of any name.
+// user's (@name) is an OnDemand field of any name that is made of letters,
+// digits, '-' and '_': the name goes into a format, and a format can run a
+// shell command.
 func Lookup(name string) (Field, bool) {
-	if len(name) > 1 && name[0] == '@' {
-		return Field{Name: name}, true
+	if option, ok := strings.CutPrefix(name, "@"); ok {
+		return Field{Name: name}, option != "" && strings.Trim(option, optionCharacters) == ""
 	}
 	f, ok := fields[name]
 	return f, ok
 }
+
+const optionCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 // Names lists the names of all fields in byte order, user options left out.
 func Names() []string {

@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"tmux-mcpd/controlmode"
+	"tmux-mcpd/daemon/state"
+)
+
+// A connection is our client in a tmux server, and the cache that it keeps.
+// The holder of the server's turn owns what is no atomic.
+type connection struct {
+	client     *controlmode.Client
+	counters   *counters
+	pid        int // of the tmux server
+	version    controlmode.Version
+	file       socketID // of the socket when we attached
+	socketGone bool
+	procPID    int // pid if our /proc shows that process, else 0
+	since      time.Time
+	probe      string // the line that asks for the counter
+	nonce      string // frames values that may hold any byte
+	schedule   *schedule
+
+	fresh freshness
+	cost  time.Duration // of a dump, smoothed
+
+	// hints counts the notifications that may mean a change.
+	hints atomic.Uint64
+	// urgent: a client has come, gone or moved, and with it perhaps the reason
+	// why we may stay.
+	urgent atomic.Bool
+	// wake wakes the goroutine that tends the connection; one place, because
+	// it looks at everything when it wakes.
+	wake chan struct{}
+	// exchanged is when tmux was last asked, sent when the last dump was, in
+	// UnixNano, seen the hints that the dump knew of: for tend, which does not
+	// hold the turn.
+	exchanged, sent atomic.Int64
+	seen            atomic.Uint64
+	lone            atomic.Bool // we are our session's only client
+}
+
+// The lines of a probe. A lone brace cannot be parsed, so tmux runs nothing
+// for it: no hook, no line in its message log.
+const (
+	probeUnparsable = "}"
+	probeCommand    = "refresh-client"
+)
+
+var dumpLine = "list-panes -a -F " + controlmode.Quote(state.PaneFormat()) +
+	" ; list-clients -F " + controlmode.Quote(state.ClientFormat())
+
+const (
+	// maxAge is how old a clean cache may get before it is dumped again, for
+	// what the counter does not prove.
+	maxAge = time.Second
+	// share is the part of tmux's time that background dumps may take: 1/50.
+	share = 50
+)
+
+// interval is how old the cache may get: maxAge, longer where dumps are so dear
+// that they would take more than their share of tmux's time.
+func (c *connection) interval() time.Duration { return max(maxAge, share*c.cost) }
+
+// irrelevant are the notifications that never mean a change of anything that
+// the cache holds. What is not known is relevant.
+var irrelevant = map[string]bool{
+	"output":               true,
+	"extended-output":      true,
+	"pause":                true,
+	"continue":             true,
+	"pane-mode-changed":    true,
+	"paste-buffer-changed": true,
+	"paste-buffer-deleted": true,
+	"subscription-changed": true,
+	"message":              true,
+	"config-error":         true,
+}
+
+// notify is called by the connection's reader. It must not wait.
+func (c *connection) notify(n controlmode.Notification) {
+	c.counters.notifications.Add(1)
+	if irrelevant[n.Name] {
+		return
+	}
+	switch n.Name {
+	case "client-detached", "client-session-changed", "session-changed":
+		c.urgent.Store(true)
+	}
+	c.hints.Add(1)
+	c.wakeUp()
+}
+
+func (c *connection) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *connection) ended() bool {
+	select {
+	case <-c.client.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// refresh returns a snapshot of what tmux has at a moment after the call.
+func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
+	f := &c.fresh
+	// What is known to be out of date already is not worth working with.
+	hopeful := f.snapshot != nil && h == prove && f.proven(&c.hints) &&
+		time.Since(f.sent) < c.interval() && !c.schedule.moved()
+	if h == prove {
+		c.counters.probes.Add(1)
+		call, err := c.client.Send(c.probe, 1)
+		if err != nil {
+			return nil, err
+		}
+		if hopeful && meanwhile != nil {
+			meanwhile(withoutTmux(ctx), f.snapshot)
+		}
+		replies, err := call.Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		f.reply(replies[0])
+		c.exchanged.Store(time.Now().UnixNano())
+		if hopeful && f.proven(&c.hints) {
+			c.schedule.mark()
+			return f.snapshot, nil
+		}
+	}
+	return c.dump(ctx, dumpLine, 2, nil)
+}
+
+// dump sends a line whose first two commands are a dump, publishes what they
+// say in c.fresh, and hands the replies of further commands to more.
+func (c *connection) dump(ctx context.Context, line string, n int, more func(*state.Snapshot, []controlmode.Reply) error) (*state.Snapshot, error) {
+	f := &c.fresh
+	hints := c.hints.Load()
+	c.urgent.Store(false)
+	sent := time.Now()
+	c.counters.dumps.Add(1)
+	replies, err := c.client.DoAll(ctx, line, n)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(sent)
+	clean := true
+	for _, r := range replies {
+		clean = f.reply(r) && clean
+		if r.Failed {
+			f.clean = false
+			return nil, fmt.Errorf("tmux: %s", r.Body)
+		}
+	}
+	snapshot, err := state.Build(replies[0].Body, replies[1].Body, f.snapshot)
+	if err != nil {
+		f.clean = false
+		return nil, err
+	}
+	f.dumped(snapshot, clean, hints, sent)
+	c.schedule.mark()
+	if c.cost == 0 {
+		c.cost = took
+	}
+	// Slowly up, quickly down: a noisy machine must not make us lazy.
+	c.cost = min(took, c.cost+c.cost/8)
+	c.seen.Store(hints)
+	c.exchanged.Store(sent.UnixNano())
+	c.sent.Store(sent.UnixNano())
+	c.lone.Store(c.alone(snapshot))
+	c.wakeUp()
+	if more != nil {
+		if err := more(snapshot, replies[2:]); err != nil {
+			return nil, err
+		}
+	}
+	return snapshot, nil
+}
+
+// alone reports whether our client is the only one of its session that is no
+// tmux-mcpd.
+func (c *connection) alone(s *state.Snapshot) bool {
+	session := ""
+	for _, client := range s.Clients {
+		if client.PID == c.client.PID() {
+			session = client.Session
+		}
+	}
+	for _, client := range s.Clients {
+		if client.Session == session && !client.Ours && client.Attached {
+			return false
+		}
+	}
+	return true
+}
+
+// do runs one command that is no part of a dump.
+func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, error) {
+	r, err := c.client.Do(ctx, line)
+	if err != nil {
+		return r, err
+	}
+	c.fresh.reply(r)
+	if r.Failed {
+		return r, fmt.Errorf("tmux: %s", r.Body)
+	}
+	return r, nil
+}
+
+// greet finds out whom we are connected to and how its counter can be read.
+func (c *connection) greet(ctx context.Context) error {
+	c.nonce = rand.Text()[:12]
+	r, err := c.do(ctx, "display-message -p "+controlmode.Quote("#{version}\t#{pid}"))
+	if err != nil {
+		return err
+	}
+	version, pid, _ := cutTab(string(r.Body))
+	if _, err := fmt.Sscan(pid, &c.pid); err != nil {
+		return &state.RowError{Row: string(r.Body)}
+	}
+	c.version = controlmode.ParseVersion(version)
+	// The counter must move by exactly one for a probe. Others may be at work
+	// meanwhile, so that one failure proves nothing.
+	c.probe = probeUnparsable
+	for range 8 {
+		first, err := c.client.Do(ctx, c.probe)
+		if err != nil {
+			return err
+		}
+		second, err := c.client.Do(ctx, c.probe)
+		if err != nil {
+			return err
+		}
+		c.fresh.reply(second)
+		if first.Failed && second.Failed && second.Number == first.Number+1 {
+			return nil
+		}
+	}
+	c.probe = probeCommand
+	return nil
+}

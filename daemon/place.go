@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tmux-mcpd/daemon/state"
+)
+
+// A survey is what is asked of a tmux server before attaching to it.
+type survey struct {
+	Default  string // the session that un-targeted commands go to
+	Version  string
+	PID      int
+	Started  string // with PID the server's identity
+	Sessions []surveyedSession
+	Clients  []state.Client
+}
+
+type surveyedSession struct {
+	ID                string
+	DestroyUnattached string
+	ExitUnattached    bool
+}
+
+// place chooses the session to attach to, or says why none may be:
+//
+//   - Not where leaving would destroy something: destroy-unattached on for the
+//     session, or exit-unattached on for the server (our client would hold the
+//     server up, and end it when it leaves).
+//   - Best where a real client already is, so that its attached mark changes
+//     nothing for anybody, and there where one terminal shows the window: tmux
+//     takes the client that came last for the one that a window follows.
+//   - Else tmux's own default session, so that un-targeted commands of others
+//     resolve to where they did before.
+func (v *survey) place() (session, reason string) {
+	if len(v.Sessions) == 0 {
+		return "", "the server has no session"
+	}
+	if v.Sessions[0].ExitUnattached {
+		return "", "exit-unattached is on: the server would end when we leave"
+	}
+	var free []string
+	for _, s := range v.Sessions {
+		if off(s.DestroyUnattached) {
+			free = append(free, s.ID)
+		}
+	}
+	if len(free) == 0 {
+		return "", "destroy-unattached is on: a session would be destroyed when we leave"
+	}
+	shows := make(map[string]int) // window → terminals that show it
+	for _, c := range v.Clients {
+		if c.Attached && !c.Ours && !c.Control {
+			shows[c.Window]++
+		}
+	}
+	best, bestScore := "", 0
+	for _, c := range v.Clients {
+		if !c.Attached || c.Ours || !slices.Contains(free, c.Session) {
+			continue
+		}
+		score := 1
+		switch {
+		case !c.Control && shows[c.Window] == 1:
+			score = 3
+		case !c.Control:
+			score = 2
+		}
+		if score > bestScore {
+			best, bestScore = c.Session, score
+		}
+	}
+	switch {
+	case best != "":
+		return best, ""
+	case slices.Contains(free, v.Default):
+		return v.Default, ""
+	}
+	return free[0], ""
+}
+
+// off reports whether a destroy-unattached leaves an unattached session alone.
+// It is a flag up to 3.3a and a choice later, of which keep-last and keep-group
+// destroy too.
+func off(destroyUnattached string) bool {
+	switch destroyUnattached {
+	case "", "0", "off":
+		return true
+	}
+	return false
+}
+
+// mustLeave reports why our client may not stay where it is: staying holds up
+// what tmux would end without us, and what we hold up would be destroyed by
+// our leaving later. self is our client's pid.
+func mustLeave(clients []state.Client, self int) (reason string) {
+	i := slices.IndexFunc(clients, func(c state.Client) bool { return c.PID == self })
+	if i < 0 {
+		return ""
+	}
+	me := clients[i]
+	othersHere, others := false, false
+	for _, c := range clients {
+		if c.Ours || !c.Attached {
+			continue
+		}
+		others = true
+		othersHere = othersHere || c.Session == me.Session
+	}
+	switch {
+	case me.ExitUnattached && !others:
+		return "exit-unattached is on and nobody else is attached"
+	case !off(me.DestroyUnattached) && !othersHere:
+		return "destroy-unattached is on and nobody else is attached to the session"
+	}
+	return ""
+}
+
+// The survey's formats. A row of each kind has a mark of its own, so that the
+// output of all commands can be read as one.
+const (
+	serverMark  = "V"
+	sessionMark = "S"
+)
+
+var (
+	serverFormat  = strings.Join([]string{serverMark, "#{session_id}", "#{version}", "#{pid}", "#{start_time}"}, "\t")
+	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}"}, "\t")
+)
+
+// surveyArguments are those of the one tmux command that surveys and dumps.
+var surveyArguments = []string{
+	"list-panes", "-a", "-F", state.PaneFormat(), ";",
+	"list-clients", "-F", state.ClientFormat(), ";",
+	"list-sessions", "-F", sessionFormat, ";",
+	"display-message", "-p", serverFormat,
+}
+
+// parseSurvey reads the output of surveyArguments into the two blocks of a
+// dump and the survey.
+func parseSurvey(out string) (panes, clients []byte, v *survey, err error) {
+	v = &survey{}
+	for line := range strings.Lines(out) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		switch {
+		case f[0] == serverMark && len(f) == 5:
+			v.Default, v.Version, v.Started = f[1], f[2], f[4]
+			if _, err := fmt.Sscan(f[3], &v.PID); err != nil {
+				return nil, nil, nil, &state.RowError{Row: line, Fields: len(f)}
+			}
+		case f[0] == sessionMark && len(f) == 4:
+			v.Sessions = append(v.Sessions, surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on"})
+		case strings.HasPrefix(line, "C\t"):
+			clients = append(clients, line...)
+		default:
+			panes = append(panes, line...)
+		}
+	}
+	if v.PID == 0 {
+		return nil, nil, nil, &state.RowError{Row: out}
+	}
+	return panes, clients, v, nil
+}

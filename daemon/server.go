@@ -1,0 +1,329 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tmux-mcpd/daemon/state"
+	"tmux-mcpd/tools"
+)
+
+// A tmuxServer is one tmux server as the daemon sees it: it attaches on the first
+// request, keeps the cache true, and leaves when nobody asks any more.
+//
+// There is no goroutine that owns it. Whoever has something to ask of tmux
+// takes the turn and is the owner for one exchange; a lone client's request
+// thus goes to tmux and back without waking anybody else.
+type tmuxServer struct {
+	socket string // with all links resolved
+	config *Config
+	log    *slog.Logger
+	ctx    context.Context // ends with the daemon
+	wg     *sync.WaitGroup // of the daemon: goroutines that must end with it
+
+	// turn is held for an exchange with tmux (a channel of one, so that waiting
+	// for it can be given up).
+	turn chan struct{}
+
+	// mu guards next. It is never held while waiting for anything.
+	mu   sync.Mutex
+	next *round // the requests that wait for the turn together
+
+	counters counters
+	// published is the newest snapshot, for those who must not wait.
+	published   atomic.Pointer[state.Snapshot]
+	lastRequest atomic.Int64 // UnixNano
+	processes   *processTable
+	summary     atomic.Pointer[modeSummary]
+
+	// The holder of turn owns what follows.
+	conn      *connection // nil: not attached
+	attaching *attachment // nil: not under way
+	attach    backOff
+}
+
+// A round is one exchange that several requests wait for. It is sealed when it
+// begins: a request that comes later may know of a change that the exchange
+// does not see, and waits for the next round.
+type round struct {
+	done     chan struct{}
+	snapshot *state.Snapshot
+	err      error
+}
+
+// modeSummary is what status shows of a server.
+type modeSummary struct {
+	Control    bool
+	Reason     string // why one-shot
+	Version    string
+	PID        int
+	ProcPID    int // PID if /proc here shows that process, else 0
+	SocketGone bool
+	LastError  string
+}
+
+// How an exchange finds out what tmux has.
+type how uint8
+
+const (
+	// prove asks whether the cache is true, and dumps if it is not.
+	prove how = iota
+	// dump dumps: the cache has come of age.
+	dump
+)
+
+func newServer(d *Daemon, socket string) *tmuxServer {
+	s := &tmuxServer{
+		socket:    socket,
+		config:    &d.config,
+		log:       d.log.With("socket", socket),
+		ctx:       d.ctx,
+		wg:        &d.wg,
+		turn:      make(chan struct{}, 1),
+		processes: newProcessTable(),
+	}
+	s.summary.Store(&modeSummary{})
+	return s
+}
+
+// snapshot returns what tmux has at a moment after the call. See
+// tools.Server.Snapshot for meanwhile.
+func (s *tmuxServer) snapshot(ctx context.Context, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
+	s.lastRequest.Store(time.Now().UnixNano())
+	s.counters.requests.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer s.endTurn()
+		return s.exchange(prove, meanwhile)
+	default:
+	}
+	r := s.join()
+	if cached := s.published.Load(); cached != nil && meanwhile != nil {
+		meanwhile(withoutTmux(ctx), cached)
+	}
+	select {
+	case <-r.done:
+		return r.snapshot, r.err
+	case <-ctx.Done():
+		return nil, s.deadlineError(ctx)
+	}
+}
+
+// join joins the round that waits for the turn, or starts one.
+func (s *tmuxServer) join() *round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next != nil {
+		return s.next
+	}
+	r := &round{done: make(chan struct{})}
+	s.next = r
+	s.wg.Go(func() {
+		defer close(r.done)
+		select {
+		case s.turn <- struct{}{}:
+		case <-s.ctx.Done():
+			r.err = errStopping
+			return
+		}
+		defer s.endTurn()
+		s.mu.Lock()
+		s.next = nil
+		s.mu.Unlock()
+		r.snapshot, r.err = s.exchange(prove, nil)
+	})
+	return r
+}
+
+func (s *tmuxServer) endTurn() { <-s.turn }
+
+// takeTurn waits for the turn. The caller ends it with endTurn.
+func (s *tmuxServer) takeTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return s.deadlineError(ctx)
+	}
+}
+
+var errStopping = errors.New("the daemon is stopping")
+
+// deadlineError is the error of a caller whose context has ended.
+func (s *tmuxServer) deadlineError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return s.fail(fmt.Errorf("no answer within %v", s.config.Deadline))
+	}
+	return ctx.Err()
+}
+
+// fail makes the error of a tool of what hides a server.
+func (s *tmuxServer) fail(err error) error {
+	return tools.ServerError(s.socket, err)
+}
+
+// exchange finds out what tmux has now. The caller holds the turn.
+//
+// It is not bound to the context of a request: what has been sent will be
+// answered, and the next request is better off for it.
+func (s *tmuxServer) exchange(h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
+	defer cancel()
+	// A connection may end at any moment (attach -d, kill-session, a restart):
+	// what comes after it answers. Only a server that ends connections faster
+	// than they can be used gets to the one-shot path below.
+	for range 3 {
+		c, err := s.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if c == nil {
+			break
+		}
+		snapshot, err := s.ask(ctx, c, h, meanwhile)
+		if err == nil {
+			return snapshot, nil
+		}
+		if !c.ended() {
+			if ctx.Err() != nil {
+				return nil, s.deadlineError(ctx)
+			}
+			return nil, s.fail(err)
+		}
+		s.drop(c)
+		meanwhile = nil
+	}
+	return s.oneShot(ctx)
+}
+
+// connected returns the connection to the server that listens at the socket
+// now, nil if there is none and a one-shot command has to do.
+func (s *tmuxServer) connected(ctx context.Context) (*connection, error) {
+	if err := s.finishAttach(ctx); err != nil {
+		return nil, err
+	}
+	c := s.conn
+	if c == nil {
+		return nil, nil
+	}
+	id, err := fileID(s.socket)
+	switch {
+	case c.ended():
+		s.drop(c)
+		return nil, nil
+	case err == nil && id != c.file:
+		// Another server has taken the place of ours, which may live on without
+		// a socket. Nothing of it is carried over.
+		s.log.Info("another tmux server listens at the socket", "old_pid", c.pid)
+		s.leave(c, "the socket is another server's now")
+		return nil, nil
+	case (err != nil) != c.socketGone:
+		c.socketGone = err != nil
+		if c.socketGone {
+			s.log.Warn("the socket of a live tmux server is gone; clients cannot reach it", "pid", c.pid,
+				"mend", fmt.Sprintf("kill -USR1 %d", c.pid))
+		}
+		s.summarize("")
+	}
+	return c, nil
+}
+
+// ask asks tmux through the connection, and leaves if tmux's answer says that
+// our client is in somebody's way.
+func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
+	old := c.fresh.snapshot
+	snapshot, err := c.refresh(ctx, h, meanwhile)
+	if err != nil {
+		return nil, err
+	}
+	if snapshot != old {
+		s.publish(snapshot)
+		if reason := mustLeave(snapshot.Clients, c.client.PID()); reason != "" {
+			s.leave(c, reason)
+		}
+	}
+	return snapshot, nil
+}
+
+func (s *tmuxServer) publish(snapshot *state.Snapshot) {
+	s.published.Store(snapshot)
+	s.processes.prune(snapshot)
+}
+
+// drop forgets a connection that has ended by itself.
+func (s *tmuxServer) drop(c *connection) {
+	if s.conn != c {
+		return
+	}
+	s.log.Debug("control client ended", "reason", c.client.Err())
+	s.attach.ended(c.since)
+	s.counters.exits.Add(1)
+	s.forget(c)
+	s.summarize("not attached: " + c.client.Err().Error())
+}
+
+// leave ends our client.
+func (s *tmuxServer) leave(c *connection, reason string) {
+	if s.conn != c {
+		return
+	}
+	s.log.Info("leaving tmux", "reason", reason)
+	s.forget(c)
+	s.summarize("not attached: " + reason)
+}
+
+func (s *tmuxServer) forget(c *connection) {
+	s.conn = nil
+	s.published.Store(nil)
+	// The stop ladder may take a moment; nobody has to wait for it.
+	s.wg.Go(func() { c.client.Close() })
+}
+
+func (s *tmuxServer) summarize(reason string) {
+	m := modeSummary{Reason: reason}
+	old := s.summary.Load()
+	m.LastError, m.Version, m.PID, m.ProcPID = old.LastError, old.Version, old.PID, old.ProcPID
+	if c := s.conn; c != nil {
+		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version.String(), c.pid, c.procPID, c.socketGone
+	}
+	s.summary.Store(&m)
+}
+
+// stop ends what the server runs. The daemon's context has ended.
+func (s *tmuxServer) stop() {
+	s.turn <- struct{}{}
+	defer s.endTurn()
+	if a := s.attaching; a != nil {
+		<-a.done
+		s.attaching = nil
+		if a.conn != nil {
+			a.conn.client.Close()
+		}
+	}
+	if s.conn != nil {
+		s.conn.client.Close()
+		s.conn = nil
+	}
+	s.processes.close()
+}
+
+// laterKey marks the context of work that is done while tmux is being asked.
+type laterKey struct{}
+
+func withoutTmux(ctx context.Context) context.Context {
+	return context.WithValue(ctx, laterKey{}, true)
+}
+
+func tmuxIsBusy(ctx context.Context) bool { return ctx.Value(laterKey{}) != nil }
+
+// counters are what status shows.
+type counters struct {
+	requests, probes, dumps, oneShots, fetches, notifications, attaches, exits atomic.Uint64
+}

@@ -1,0 +1,138 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"tmux-mcpd/controlmode"
+	"tmux-mcpd/tools"
+)
+
+// usualPlaces are where tmux is looked for when PATH does not have it: launchd
+// and hosts with a graphical interface start programs with next to no PATH.
+var usualPlaces = []string{
+	"/usr/local/bin/tmux", "/opt/homebrew/bin/tmux", "/usr/bin/tmux", "/bin/tmux",
+	"/opt/local/bin/tmux", "/run/current-system/sw/bin/tmux", "/snap/bin/tmux",
+	"/home/linuxbrew/.linuxbrew/bin/tmux",
+}
+
+// TmuxPath finds the tmux program: the given path, else $TMUX_MCPD_TMUX, else
+// the one on PATH, else in one of the usual places.
+func TmuxPath(given string) (string, error) {
+	for _, named := range []struct{ path, source string }{{given, "--tmux"}, {os.Getenv("TMUX_MCPD_TMUX"), "TMUX_MCPD_TMUX"}} {
+		if named.path == "" {
+			continue
+		}
+		path, err := exec.LookPath(named.path)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", named.source, err)
+		}
+		return path, nil
+	}
+	if path, err := exec.LookPath("tmux"); err == nil {
+		return path, nil
+	}
+	for _, path := range usualPlaces {
+		if _, err := exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("tmux is not installed: it is neither on PATH nor in the usual places (install it, or name it with --tmux or TMUX_MCPD_TMUX)")
+}
+
+func (c *Config) tmuxPath() (string, error) { return TmuxPath(c.Tmux) }
+
+// oldest is the oldest tmux that knows all that we need (-N, client flags).
+const oldestTmux = "3.2"
+
+// explain finds out whether a failed command failed because tmux is too old:
+// before 3.2 it answers with its usage, since it has no -N.
+func (c *Config) explain(ctx context.Context, path string, err error) error {
+	var command *controlmode.CommandError
+	if !errors.As(err, &command) || !strings.HasPrefix(command.Stderr, "usage:") && !strings.Contains(command.Stderr, "unknown option") && !strings.Contains(command.Stderr, "invalid option") {
+		return err
+	}
+	out, versionErr := exec.CommandContext(ctx, path, "-V").Output()
+	if versionErr != nil {
+		return err
+	}
+	return fmt.Errorf("%s is %s, but %s or newer is needed (name another with --tmux or TMUX_MCPD_TMUX)",
+		path, strings.TrimSpace(string(out)), oldestTmux)
+}
+
+// maxSocketName bounds a socket name before it is made a path of.
+const maxSocketName = 100
+
+// callerSocket is the path of the socket of the server that a caller means:
+// the named one, else that of LIBTMUX_SOCKET_PATH, of LIBTMUX_SOCKET, of the
+// caller's own TMUX, else tmux's default. name is the name that was used, ""
+// for a path and for the default.
+func callerSocket(caller tools.Caller, given string) (path, name string, err error) {
+	if given == "" {
+		if path := caller.Env["LIBTMUX_SOCKET_PATH"]; path != "" {
+			return path, "", nil
+		}
+		given = caller.Env["LIBTMUX_SOCKET"]
+	}
+	if given != "" {
+		path, err := namedSocket(caller, given)
+		return path, given, err
+	}
+	if path := caller.TmuxSocket(); path != "" {
+		return path, "", nil
+	}
+	path, err = namedSocket(caller, "default")
+	return path, "", err
+}
+
+// namedSocket is where `tmux -L name` looks: in the directory tmux-UID of
+// TMUX_TMPDIR, or of /tmp if that does not exist.
+func namedSocket(caller tools.Caller, name string) (string, error) {
+	switch {
+	case strings.ContainsAny(name, "/\x00"):
+		return "", tools.Refused("socket_name %q is not the name of a socket: it holds a slash or NUL. Give the name as for tmux -L; for a path set LIBTMUX_SOCKET_PATH.", name)
+	case name == "." || name == "..":
+		return "", tools.Refused("socket_name %q is not the name of a socket.", name)
+	case len(name) > maxSocketName:
+		return "", tools.Refused("socket_name is %d bytes long, longer than a socket's path may be.", len(name))
+	}
+	base := "/tmp"
+	if dir := caller.Env["TMUX_TMPDIR"]; dir != "" {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			base = real
+		}
+	}
+	if real, err := filepath.EvalSymlinks(base); err == nil {
+		base = real
+	}
+	dir := filepath.Join(base, "tmux-"+strconv.Itoa(os.Getuid()))
+	// tmux refuses a directory that others may write to, and so do we: what
+	// listens there may be somebody else's.
+	if info, err := os.Lstat(dir); err == nil && (!info.IsDir() || info.Mode().Perm()&0o007 != 0) {
+		return "", tools.ServerError(filepath.Join(dir, name), fmt.Errorf("directory %s has unsafe permissions (chmod 700 %s)", dir, dir))
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// oneShotNonce frames the values of one command.
+func oneShotNonce() string { return rand.Text()[:12] }
+
+func cutTab(s string) (before, after string, found bool) { return strings.Cut(s, "\t") }
+
+// socketID tells one socket from another at the same path.
+type socketID = inode
+
+func fileID(path string) (socketID, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return socketID{}, err
+	}
+	return inodeOf(info), nil
+}

@@ -1,0 +1,181 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"tmux-mcpd/controlmode"
+	"tmux-mcpd/daemon/state"
+	"tmux-mcpd/tools"
+)
+
+// A view is a server as one caller asked for it.
+type view struct {
+	server *tmuxServer
+	name   string
+}
+
+var _ tools.Server = view{}
+
+// Socket is the path of the server's socket with all links resolved.
+func (v view) Socket() string { return v.server.socket }
+
+// SocketName is the name that was asked for, "" for none.
+func (v view) SocketName() string { return v.name }
+
+// Snapshot: see tools.Server.
+func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
+	return v.server.snapshot(ctx, meanwhile)
+}
+
+// Processes reads what runs in panes from the operating system, and asks tmux
+// about those of which it cannot tell.
+func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error) {
+	s := v.server
+	summary := s.summary.Load()
+	version := controlmode.ParseVersion(summary.Version)
+	processes := make([]state.Process, len(panes))
+	var unknown []int
+	for i, p := range panes {
+		var ok bool
+		if processes[i], ok = s.processes.read(p, summary.ProcPID, version); !ok {
+			unknown = append(unknown, i)
+		}
+	}
+	if len(unknown) == 0 {
+		return processes, nil
+	}
+	if tmuxIsBusy(ctx) {
+		return nil, tools.ErrLater
+	}
+	_, values, err := v.Fetch(ctx, tools.Panes, []string{"pane_id", state.CurrentCommand, state.CurrentPath})
+	if err != nil {
+		return nil, err
+	}
+	byPane := make(map[string]state.Process, len(values))
+	for _, row := range values {
+		byPane[row[0]] = state.Process{Command: row[1], Path: row[2]}
+	}
+	// A pane that has gone since has nothing in the foreground.
+	for _, i := range unknown {
+		processes[i] = byPane[panes[i].Value(state.PaneID)]
+	}
+	return processes, nil
+}
+
+// Fetch dumps and asks for further fields in one line, which tmux runs as one:
+// see tools.Server.
+func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
+	s := v.server
+	s.lastRequest.Store(time.Now().UnixNano())
+	s.counters.fetches.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
+	defer cancel()
+	if err := s.takeTurn(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer s.endTurn()
+	for range 3 {
+		c, err := s.connected(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if c == nil {
+			break
+		}
+		snapshot, values, err := s.fetchControl(ctx, c, scope, fields)
+		if err == nil {
+			return snapshot, values, nil
+		}
+		if !c.ended() {
+			if ctx.Err() != nil {
+				return nil, nil, s.deadlineError(ctx)
+			}
+			return nil, nil, s.fail(err)
+		}
+		s.drop(c)
+	}
+	f := newFraming(scope, fields, oneShotNonce())
+	reply, err := s.runOneShot(ctx, f.arguments())
+	if err != nil {
+		return nil, nil, err
+	}
+	if reply == nil {
+		return s.empty(), nil, nil
+	}
+	values, err := f.parse(reply.extra, reply.snapshot)
+	if err != nil {
+		return nil, nil, s.fail(err)
+	}
+	return reply.snapshot, values, nil
+}
+
+func (s *tmuxServer) fetchControl(ctx context.Context, c *connection, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
+	f := newFraming(scope, fields, c.nonce)
+	line := dumpLine + " ;"
+	for _, arg := range f.arguments() {
+		line += " " + controlmode.Quote(arg)
+	}
+	var values [][]string
+	snapshot, err := c.dump(ctx, line, 3, func(snapshot *state.Snapshot, replies []controlmode.Reply) (err error) {
+		values, err = f.parse(replies[0].Body, snapshot)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	s.publish(snapshot)
+	return snapshot, values, nil
+}
+
+// A framing asks for values that may hold any byte, newlines and what looks
+// like a guard among them: each value ends with a nonce that nobody who chooses
+// a value can know.
+type framing struct {
+	scope  tools.Scope
+	fields []string
+	nonce  string
+}
+
+func newFraming(scope tools.Scope, fields []string, nonce string) framing {
+	return framing{scope, fields, nonce}
+}
+
+// arguments are those of the tmux command that prints the values.
+func (f framing) arguments() []string {
+	var format strings.Builder
+	format.WriteString("F" + f.nonce)
+	for _, name := range f.fields {
+		format.WriteString("#{" + name + "}" + f.nonce)
+	}
+	if f.scope == tools.Sessions {
+		return []string{"list-sessions", "-F", format.String()}
+	}
+	return []string{"list-panes", "-a", "-F", format.String()}
+}
+
+// parse reads the values: one row for each of the snapshot's panes or sessions.
+func (f framing) parse(out []byte, s *state.Snapshot) ([][]string, error) {
+	parts := bytes.Split(out, []byte(f.nonce))
+	parts = parts[:len(parts)-1] // what follows the last nonce is a newline
+	width := len(f.fields) + 1
+	rows := len(s.Panes)
+	if f.scope == tools.Sessions {
+		rows = len(s.Sessions)
+	}
+	if len(parts) != rows*width {
+		return nil, &state.RowError{Row: string(out), Fields: len(parts)}
+	}
+	values := make([][]string, rows)
+	for i := range values {
+		row := make([]string, len(f.fields))
+		for j := range row {
+			row[j] = string(parts[i*width+1+j])
+		}
+		values[i] = row
+	}
+	subtractOurs(f, values, s)
+	return values, nil
+}

@@ -1,0 +1,51 @@
+package tools
+
+import (
+	"context"
+
+	"tmux-mcpd/daemon/state"
+)
+
+// listSessions answers list_sessions: the sessions that the filters let
+// through, by name in byte order.
+func listSessions(ctx context.Context, r Request) (*Result, error) {
+	args, err := decodeArguments("list_sessions", r, sessionParameters)
+	if err != nil {
+		return nil, err
+	}
+	q, err := newQuery(r, args, Sessions)
+	if err != nil {
+		return nil, err
+	}
+	return q.run(ctx, func(ctx context.Context, v view) (*Result, error) {
+		if q.filterErr != nil {
+			return nil, q.filterErr
+		}
+		rows := make([]row, len(v.snapshot.Sessions))
+		for i, s := range v.snapshot.Sessions {
+			rows[i] = row{session: s, place: i, pane: s.Active}
+		}
+		rows, err := q.filter(ctx, v, rows)
+		if err != nil {
+			return nil, err
+		}
+		return encodeSessions(rows), nil
+	})
+}
+
+func encodeSessions(rows []row) *Result {
+	size := 2
+	for _, r := range rows {
+		size += len(r.session.JSON.Escaped) + 1
+	}
+	plain, escaped := make([]byte, 0, size), make([]byte, 0, size)
+	plain, escaped = append(plain, '['), append(escaped, '[')
+	for i, r := range rows {
+		if i > 0 {
+			plain, escaped = append(plain, ','), append(escaped, ',')
+		}
+		plain = append(plain, r.session.JSON.Plain...)
+		escaped = append(escaped, r.session.JSON.Escaped...)
+	}
+	return &Result{Rows: state.Fragment{Plain: append(plain, ']'), Escaped: append(escaped, ']')}}
+}
