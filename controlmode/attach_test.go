@@ -1,0 +1,3 @@
+package controlmode
+
+func attachAndHang() {}
