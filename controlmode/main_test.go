@@ -52,7 +52,20 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// alive reports whether there is a process, even one that only waits to be
+// reaped.
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// running is alive without zombies: the init of a container takes seconds to
+// reap what is not a child of ours.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return alive(pid)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
 
 // tmuxPaths are the tmux programs to test with: those of CONTROLMODE_TMUX,
 // separated by colons, or the one in PATH.
@@ -108,7 +121,7 @@ func newServer(t testing.TB, path string, env ...string) *server {
 	t.Cleanup(func() {
 		syscall.Kill(s.pid, syscall.SIGCONT)
 		syscall.Kill(s.pid, syscall.SIGTERM)
-		eventually(t, "the end of the tmux server", func() bool { return !alive(s.pid) })
+		eventually(t, "the end of the tmux server", func() bool { return !running(s.pid) })
 	})
 	return s
 }

@@ -151,6 +151,9 @@ func octal(s string) string {
 		switch {
 		case r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && r != 0xfffd:
 			b.WriteRune(r)
+		case r >= '\a' && r <= '\r':
+			b.WriteByte('\\')
+			b.WriteByte("abtnvfr"[r-'\a'])
 		default:
 			fmt.Fprintf(&b, "\\%03o", s[i])
 		}
