@@ -1,16 +1,13 @@
 package controlmode
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -434,9 +431,26 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// attachAndHang is the helper process of TestParentDeath.
+// attachAndHang is the helper process of TestParentDeath: it attaches, stops
+// reading, and asks for more than a pipe holds.
 func attachAndHang() {
-	c, err := Tmux{os.Getenv("CONTROLMODE_HELPER"), os.Getenv("CONTROLMODE_SOCKET")}.Attach(context.Background(), "$0", nil)
+	c, err := Tmux{os.Getenv("CONTROLMODE_HELPER"), os.Getenv("CONTROLMODE_SOCKET")}.Attach(context.Background(), "$0",
+		func(n Notification) {
+			if n.Name == "session-renamed" {
+				select {}
+			}
+		})
+	if err == nil {
+		_, err = c.Send("rename-session -t "+Quote("$0")+" stop", 1)
+	}
+	for range 40 {
+		if err == nil {
+			_, err = c.Send("display-message -p "+strings.Repeat("x", 10000), 1)
+		}
+	}
+	if err == nil {
+		_, err = c.Send("set-option -g @filled yes", 1)
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -445,70 +459,6 @@ func attachAndHang() {
 	// Ends with the test even if that forgets to kill us.
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(2)
-}
-
-// TestParentDeath kills -9 a process that is attached, while its tmux client
-// is stopped and so cannot see the end of its input.
-func TestParentDeath(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the parent-death signal is Linux's")
-	}
-	eachTmux(t, func(t *testing.T, path string) {
-		s := newServer(t, path)
-		helper := exec.Command(os.Args[0])
-		helper.Env = append(os.Environ(), "CONTROLMODE_HELPER="+path, "CONTROLMODE_SOCKET="+s.Socket)
-		stdin, err := helper.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stdin.Close()
-		stdout, err := helper.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := helper.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		pid, err := strconv.Atoi(strings.TrimSpace(line))
-		if err != nil {
-			t.Fatalf("helper said %q", line)
-		}
-		syscall.Kill(pid, syscall.SIGSTOP)
-		helper.Process.Kill()
-		helper.Wait()
-		eventually(t, "the end of the tmux client", func() bool { return !running(pid) })
-		eventually(t, "tmux to forget the client", func() bool { return s.run("list-clients") == "" })
-	})
-}
-
-// TestThreadsComeAndGo ends OS threads, as the runtime may at any time: the
-// parent-death signal must not take one of them for us.
-func TestThreadsComeAndGo(t *testing.T) {
-	s := newServer(t, tmuxPaths(t)[0])
-	var clients []*Client
-	for range 3 {
-		clients = append(clients, s.attach(nil))
-	}
-	var threads sync.WaitGroup
-	gate := make(chan struct{})
-	for range 50 {
-		threads.Add(1)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-			threads.Done()
-			<-gate
-		}()
-	}
-	threads.Wait()
-	close(gate)
-	for range 100 {
-		for _, c := range clients {
-			if _, err := c.Do(testContext(t), "}"); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }
 
 func BenchmarkProbe(b *testing.B) {
