@@ -220,7 +220,10 @@ func (s *scanner) value(depth int) ([]byte, bool) {
 	default:
 		ok = s.number()
 	}
-	return s.data[start:s.pos], ok
+	if !ok {
+		return nil, false
+	}
+	return s.data[start:s.pos], true
 }
 
 func (s *scanner) container(depth int) bool {

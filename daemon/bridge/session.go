@@ -399,6 +399,11 @@ func (s *session) forward(block []byte) bool {
 		end := at + bytes.IndexByte(block[at:], '\n') + 1
 		line := block[at:end]
 		f := scan(line)
+		if f.kind == odd && len(bytes.TrimSpace(line)) == 0 { // some servers take it for a broken message
+			s.send(block[written:at])
+			at, written = end, end
+			continue
+		}
 		if f.kind == request && !s.hasRoom(len(line)) {
 			s.send(block[written:at])
 			written = at
@@ -439,9 +444,7 @@ func (s *session) awaitRoom(n int) bool {
 func (s *session) note(f frame, line []byte) {
 	switch f.kind {
 	case odd:
-		if len(bytes.TrimSpace(line)) > 0 {
-			s.link.odd.Store(true)
-		}
+		s.link.odd.Store(true)
 	case request:
 		s.noteRequest(f, line)
 	case notification:
