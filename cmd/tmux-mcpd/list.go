@@ -170,7 +170,7 @@ func (l *listing) answer(ctx context.Context, c console, ask func(mcp *client, w
 		return err
 	}
 	var stream io.ReadWriteCloser
-	if daemonConn, err := l.place.dial(ctx, c); err == nil {
+	if daemonConn, err := l.place.dial(ctx); err == nil {
 		stream = daemonConn
 	} else {
 		ours, theirs := net.Pipe()

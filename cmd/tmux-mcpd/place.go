@@ -22,14 +22,14 @@ func (p *place) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.tmux, "tmux", "", "`path` of the tmux binary (or $TMUX_MCPD_TMUX)")
 }
 
-// dial connects to the daemon, if one runs.
-func (p place) dial(ctx context.Context, c console) (net.Conn, error) {
-	path, err := daemon.SocketPath(p.socket, c.getenv)
+// dial connects to the daemon, if one runs at any of the places where this
+// user's may be.
+func (p place) dial(ctx context.Context) (net.Conn, error) {
+	paths, err := daemon.SocketPaths(p.socket)
 	if err != nil {
 		return nil, err
 	}
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", path)
+	return daemon.Dial(ctx, paths...)
 }
 
 // embedded is a daemon inside this process, for when none can be reached.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
@@ -35,19 +34,25 @@ user's runtime directory. A socket handed over by systemd is taken as it is.`,
 			return err
 		}
 		log := c.log(slog.LevelInfo)
-		listener, err := p.listen(c)
+		listener, err := p.listen()
 		if err != nil {
 			return err
 		}
 		defer listener.Close()
+		listener.Log = log
 
 		ctx := cmd.Context()
-		log.Info("serving", "socket", listener.Addr().String(), "version", versionText())
+		log.Info("serving", "socket", listener.Path(), "version", versionText())
 		notify(log, sd.SdNotifyReady)
-		context.AfterFunc(ctx, func() { notify(log, sd.SdNotifyStopping) })
+		stopping := make(chan struct{})
+		context.AfterFunc(ctx, func() {
+			defer close(stopping)
+			notify(log, sd.SdNotifyStopping)
+		})
 		if err := daemon.New(p.config(c, log, readOnly)).Serve(ctx, listener); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
+		<-stopping
 		log.Info("stopped")
 		return nil
 	}
@@ -56,20 +61,16 @@ user's runtime directory. A socket handed over by systemd is taken as it is.`,
 
 // listen takes the socket that the service manager opened for us, else opens
 // our own. That fails, naming the pid, while another daemon holds it.
-func (p place) listen(c console) (net.Listener, error) {
+func (p place) listen() (*daemon.Listener, error) {
 	inherited, err := daemon.Inherited()
 	if err != nil || inherited != nil {
 		return inherited, err
 	}
-	path, err := daemon.SocketPath(p.socket, c.getenv)
+	path, err := daemon.SocketPath(p.socket)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := daemon.Listen(path)
-	if err != nil {
-		return nil, err // not a typed nil
-	}
-	return listener, nil
+	return daemon.Listen(path)
 }
 
 // notify tells systemd about our state. Without systemd it does nothing.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -39,16 +41,22 @@ means from LIBTMUX_SOCKET_PATH, LIBTMUX_SOCKET, TMUX or TMUX_TMPDIR.`,
 		if err != nil {
 			return err
 		}
+		// A host that goes away breaks our stdout. Caught (and not ignored,
+		// which tmux would inherit), SIGPIPE becomes an error of the write, and
+		// there is time to leave tmux in order.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+
 		log := c.log(slog.LevelWarn)
 		b := bridge.Bridge{
-			Hello: hello,
+			Hello:   hello,
+			Version: versionText(),
 			Embedded: func(ctx context.Context, stream io.ReadWriteCloser) error {
 				return p.embedded(c, log, readOnly).ServeConn(ctx, stream, c.identity())
 			},
 			Log: log,
 		}
 		if !alone {
-			b.Dial = func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, c) }
+			b.Dial = p.dial
 		}
 		return b.Run(cmd.Context(), c.in, c.out)
 	}
