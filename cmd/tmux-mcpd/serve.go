@@ -52,7 +52,9 @@ user's runtime directory. A socket handed over by systemd is taken as it is.`,
 		if err := daemon.New(p.config(c, log, readOnly)).Serve(ctx, listener); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
-		<-stopping
+		if ctx.Err() != nil {
+			<-stopping
+		}
 		log.Info("stopped")
 		return nil
 	}
