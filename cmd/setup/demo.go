@@ -73,6 +73,9 @@ var demoScript = [][]string{
 	{"select-pane", "-t", "work:edit.0"},
 }
 
+// demoCommands is what the panes run once all programs have started.
+const demoCommands = "sh tail sleep"
+
 func startDemo(ctx context.Context) (*demo, error) {
 	// Not TMPDIR: on macOS that alone is half of the 104 bytes that a socket
 	// path may have.
@@ -101,11 +104,35 @@ func startDemo(ctx context.Context) (*demo, error) {
 	if err == nil {
 		d.pid, err = strconv.Atoi(strings.TrimSpace(pid))
 	}
+	if err == nil {
+		err = d.settle(ctx)
+	}
 	if err != nil {
 		d.stop()
 		return nil, err
 	}
 	return d, nil
+}
+
+// settle waits until each pane runs its program and no longer the shell that
+// tmux starts it with, so that the listing is the same each time.
+func (d *demo) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		commands, err := d.tmux(ctx, "list-panes", "-a", "-F", "#{pane_current_command}")
+		if err != nil {
+			return err
+		}
+		if strings.Join(strings.Fields(commands), " ") == demoCommands {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the demo's panes run %q and not %q", commands, demoCommands)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func (d *demo) socket() string { return filepath.Join(d.dir, "tmux.sock") }

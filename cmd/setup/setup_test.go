@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -74,5 +77,89 @@ func TestAlive(t *testing.T) {
 	}
 	if alive(0) {
 		t.Error("no process is said to be alive")
+	}
+}
+
+func TestDemo(t *testing.T) {
+	if !onPath("tmux")() {
+		t.Skip("tmux is missing")
+	}
+	d, err := startDemo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !d.answers() || !alive(d.pid) {
+		t.Error("the demo server does not run")
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(d.dir); d.answers() || alive(d.pid) || !os.IsNotExist(err) {
+		t.Errorf("the demo server left something: pid %d, directory %s", d.pid, d.dir)
+	}
+}
+
+// A demo whose context has ended cleans up all the same.
+func TestDemoCancelled(t *testing.T) {
+	if !onPath("tmux")() {
+		t.Skip("tmux is missing")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	d, err := startDemo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := d.play(ctx, t.Output(), []string{"sleep 60"}); err == nil {
+		t.Error("a cancelled demo played on")
+	}
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if alive(d.pid) {
+		t.Errorf("the demo server %d lives on", d.pid)
+	}
+}
+
+// need is run with a PATH on which only a pretended package manager is.
+func TestNeed(t *testing.T) {
+	root := os.Geteuid() == 0
+	tests := []struct {
+		name    string
+		manager string // "" for none
+		works   bool   // the manager installs what it is told to
+		want    string // part of the error, "" for none
+	}{
+		{"as root", "apt-get", true, ""},
+		{"not installed after all", "apt-get", false, "still missing"},
+		{"brew", "brew", true, ""},
+		{"no manager", "", false, "no package manager"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			tool := filepath.Join(dir, "tmux")
+			if test.manager != "" {
+				script := "#!/bin/sh\n"
+				if test.works {
+					script += fmt.Sprintf("[ \"$1\" = update ] || { echo '#!/bin/sh' > %[1]s; /bin/chmod +x %[1]s; }\n", tool)
+				}
+				if err := os.WriteFile(filepath.Join(dir, test.manager), []byte(script), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", dir)
+			want := test.want
+			if test.manager != "" && root != (test.manager != "brew") {
+				want = test.manager // installing is not ours to do: the command is named
+			}
+			err := need(t.Context(), tmuxPackage)
+			switch {
+			case want == "" && err != nil:
+				t.Error(err)
+			case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+				t.Errorf("error %v, want one with %q", err, want)
+			}
+		})
 	}
 }
