@@ -27,7 +27,9 @@ const usage = `usage: go run ./cmd/setup [test [go test flags] | tmux [VERSION..
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// However we are ended, also by a reader of our output that goes away: a
+	// demo server must not stay behind.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := run(ctx, os.Args[1:])
 	stop()
 	var exit *exec.ExitError

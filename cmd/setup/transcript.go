@@ -15,7 +15,7 @@ import (
 // so that the README can only show what really happens.
 var transcriptLines = []string{
 	`tmux-mcpd list panes`,
-	`tmux split-window -d -t work:build -c /usr/share 'sleep 600'`,
+	`tmux split-window -d -t work:build -c /usr/share sleep 600`,
 	`tmux-mcpd list panes --window @1     # the next answer has it`,
 	`tmux-mcpd list sessions --json`,
 }

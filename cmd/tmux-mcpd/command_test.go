@@ -5,12 +5,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
+
+	"tmux-mcpd/daemon"
 )
 
 // A fakeDaemon answers on a unix socket as the test says and keeps what it
@@ -284,5 +289,51 @@ func TestVersion(t *testing.T) {
 	code, stdout, stderr := execute(nil, "version")
 	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "tmux-mcpd "+versionText()+" (go") {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+func TestTerminalWidth(t *testing.T) {
+	terminal, tty, err := pty.Open()
+	if err != nil {
+		t.Skipf("no pseudo-terminal: %v", err)
+	}
+	defer terminal.Close()
+	defer tty.Close()
+	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 10, Cols: 43}); err != nil {
+		t.Fatal(err)
+	}
+	if got := terminalWidth(tty); got != 43 {
+		t.Errorf("terminal of 43 columns: %d", got)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if got := terminalWidth(w); got != 0 {
+		t.Errorf("pipe: %d columns", got)
+	}
+	if got := terminalWidth(&bytes.Buffer{}); got != 0 {
+		t.Errorf("buffer: %d columns", got)
+	}
+}
+
+func TestServeTwice(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mcpd") // as in startFakeDaemon
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "mcp.sock")
+	listener, err := daemon.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	code, stdout, stderr := execute(nil, "serve", "--socket", socket)
+	want := fmt.Sprintf("already running on %s (pid %d)", socket, os.Getpid())
+	if code != exitFailed || stdout != "" || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, stdout %q, stderr %q; want %q", code, stdout, stderr, want)
 	}
 }
