@@ -442,7 +442,7 @@ func (t *translator) repeat(items []patternItem, token patternToken, least, most
 			body += "?"
 		}
 	case t.match('+'):
-		body = "(?>" + body + ")"
+		body = atomic(body)
 	}
 	if t.behind >= 0 && most > 1 {
 		for i := item.groups; i < len(t.groups); i++ {
@@ -451,6 +451,14 @@ func (t *translator) repeat(items []patternItem, token patternToken, least, most
 	}
 	*item = patternItem{text: body, width: item.width.times(least, most), repeat: true, groups: item.groups}
 	return nil
+}
+
+// atomic makes a group of what must not be backtracked into. The look-ahead
+// always holds. It keeps regexp2 2.13.0 from merging the group with a
+// repetition around it, where (?>a+)* would become (?>a*) and not match "a"
+// before another "a".
+func atomic(text string) string {
+	return `(?:(?>` + text + `)(?![\s\S]\A))`
 }
 
 // bracket translates what begins with an opening bracket. The item has no text
@@ -508,7 +516,8 @@ func (t *translator) bracket(open patternToken, flags patternFlags) (item patter
 		item, err = t.group(open, "(?:", flags, "")
 		return item, 0, err
 	case '>':
-		item, err = t.group(open, "(?>", flags, "")
+		item, err = t.group(open, "(?:", flags, "")
+		item.text = atomic(item.text)
 		return item, 0, err
 	case '#':
 		for {
@@ -563,7 +572,7 @@ func (t *translator) group(open patternToken, prefix string, flags patternFlags,
 	}
 	// Look-arounds are put in brackets of their own before they are repeated:
 	// the engine refuses to repeat some.
-	atom := prefix == "(" || prefix == "(?:" || prefix == "(?>"
+	atom := prefix == "(" || prefix == "(?:"
 	return patternItem{text: prefix + text + ")", width: w, atom: atom}, nil
 }
 
