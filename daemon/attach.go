@@ -121,6 +121,8 @@ func (s *tmuxServer) attachTo(ctx context.Context, t controlmode.Tmux, session s
 		file:     file,
 		wake:     make(chan struct{}, 1),
 		since:    time.Now(),
+		framing:  s.framing,
+		dumpLine: dumpLine(s.framing),
 	}
 	var err error
 	if c.client, err = t.Attach(ctx, session, c.notify); err != nil {
@@ -182,9 +184,9 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		return nil, err
 	}
 	s.counters.oneShots.Add(1)
-	args := surveyArguments
+	args := surveyArguments(s.framing)
 	if further != nil {
-		args = append(append(append([]string{}, args...), ";", "display-message", "-p", strings.TrimSpace(extraMark), ";"), further...)
+		args = append(append(args, ";", "display-message", "-p", strings.TrimSpace(extraMark), ";"), further...)
 	}
 	out, err := t.Run(ctx, args...)
 	switch {
@@ -202,11 +204,11 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		return nil, s.fail(s.config.explain(ctx, t.Path, err))
 	}
 	out, extra, _ := bytes.Cut(out, []byte(extraMark))
-	panes, clients, v, err := parseSurvey(string(out))
+	panes, clients, v, err := parseSurvey(out)
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	snapshot, err := state.Build(panes, clients, s.published.Load())
+	snapshot, err := s.framing.Build(panes, clients, s.published.Load())
 	if err != nil {
 		return nil, s.fail(err)
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,8 @@ type connection struct {
 	procPID    int // pid if our /proc shows that process, else 0
 	since      time.Time
 	probe      string // the line that asks for the counter
-	nonce      string // frames values that may hold any byte
+	framing    state.Framing
+	dumpLine   string
 	schedule   *schedule
 
 	fresh freshness
@@ -52,8 +52,11 @@ const (
 	probeCommand    = "refresh-client"
 )
 
-var dumpLine = "list-panes -a -F " + controlmode.Quote(state.PaneFormat()) +
-	" ; list-clients -F " + controlmode.Quote(state.ClientFormat())
+// dumpLine is the line of a dump: two commands that tmux runs as one.
+func dumpLine(f state.Framing) string {
+	return "list-panes -a -F " + controlmode.Quote(f.PaneFormat()) +
+		" ; list-clients -F " + controlmode.Quote(state.ClientFormat())
+}
 
 const (
 	// maxAge is how old a clean cache may get before it is dumped again, for
@@ -138,7 +141,7 @@ func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.
 			return f.snapshot, nil
 		}
 	}
-	return c.dump(ctx, dumpLine, 2, nil)
+	return c.dump(ctx, c.dumpLine, 2, nil)
 }
 
 // dump sends a line whose first two commands are a dump, publishes what they
@@ -162,7 +165,7 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 			return nil, fmt.Errorf("tmux: %s", r.Body)
 		}
 	}
-	snapshot, err := state.Build(replies[0].Body, replies[1].Body, f.snapshot)
+	snapshot, err := c.framing.Build(replies[0].Body, replies[1].Body, f.snapshot)
 	if err != nil {
 		f.clean = false
 		return nil, err
@@ -219,7 +222,6 @@ func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, er
 
 // greet finds out whom we are connected to and how its counter can be read.
 func (c *connection) greet(ctx context.Context) error {
-	c.nonce = rand.Text()[:12]
 	r, err := c.do(ctx, "display-message -p "+controlmode.Quote("#{version}\t#{pid}"))
 	if err != nil {
 		return err

@@ -1,8 +1,9 @@
 package daemon
 
 import (
-	"fmt"
+	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tmux-mcpd/daemon/state"
@@ -22,6 +23,7 @@ type surveyedSession struct {
 	ID                string
 	DestroyUnattached string
 	ExitUnattached    bool
+	LastAttached      string
 }
 
 // place chooses the session to attach to, or says why none may be:
@@ -127,39 +129,40 @@ const (
 
 var (
 	serverFormat  = strings.Join([]string{serverMark, "#{session_id}", "#{version}", "#{pid}", "#{start_time}"}, "\t")
-	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}"}, "\t")
+	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}", "#{session_last_attached}"}, "\t")
 )
 
 // surveyArguments are those of the one tmux command that surveys and dumps.
-var surveyArguments = []string{
-	"list-panes", "-a", "-F", state.PaneFormat(), ";",
-	"list-clients", "-F", state.ClientFormat(), ";",
-	"list-sessions", "-F", sessionFormat, ";",
-	"display-message", "-p", serverFormat,
+func surveyArguments(f state.Framing) []string {
+	return []string{
+		"list-clients", "-F", state.ClientFormat(), ";",
+		"list-sessions", "-F", sessionFormat, ";",
+		"display-message", "-p", serverFormat, ";",
+		"list-panes", "-a", "-F", f.PaneFormat(),
+	}
 }
 
-// parseSurvey reads the output of surveyArguments into the two blocks of a
-// dump and the survey.
-func parseSurvey(out string) (panes, clients []byte, v *survey, err error) {
+// parseSurvey reads the output of surveyArguments into the survey and the two
+// blocks of a dump.
+func parseSurvey(out []byte) (panes, clients []byte, v *survey, err error) {
 	v = &survey{}
-	for line := range strings.Lines(out) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+	for len(out) > 0 {
+		line, rest, _ := bytes.Cut(out, []byte("\n"))
+		f := strings.Split(string(line), "\t")
 		switch {
 		case f[0] == serverMark && len(f) == 5:
 			v.Default, v.Version, v.Started = f[1], f[2], f[4]
-			if _, err := fmt.Sscan(f[3], &v.PID); err != nil {
-				return nil, nil, nil, &state.RowError{Row: line, Fields: len(f)}
+			if v.PID, err = strconv.Atoi(f[3]); err != nil {
+				return nil, nil, nil, &state.RowError{Row: string(line), Fields: len(f)}
 			}
-		case f[0] == sessionMark && len(f) == 4:
-			v.Sessions = append(v.Sessions, surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on"})
-		case strings.HasPrefix(line, "C\t"):
-			clients = append(clients, line...)
+			// What follows are panes, whose names may look like anything.
+			return rest, clients, v, nil
+		case f[0] == sessionMark && len(f) == 5:
+			v.Sessions = append(v.Sessions, surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on", f[4]})
 		default:
-			panes = append(panes, line...)
+			clients = append(append(clients, line...), '\n')
 		}
+		out = rest
 	}
-	if v.PID == 0 {
-		return nil, nil, nil, &state.RowError{Row: out}
-	}
-	return panes, clients, v, nil
+	return nil, nil, nil, &state.RowError{}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,8 +24,10 @@ type tmuxServer struct {
 	socket string // with all links resolved
 	config *Config
 	log    *slog.Logger
-	ctx    context.Context // ends with the daemon
-	wg     *sync.WaitGroup // of the daemon: goroutines that must end with it
+	// framing is that of all that is asked of the server; its mark is random.
+	framing state.Framing
+	ctx     context.Context // ends with the daemon
+	wg      *sync.WaitGroup // of the daemon: goroutines that must end with it
 
 	// turn is held for an exchange with tmux (a channel of one, so that waiting
 	// for it can be given up).
@@ -81,6 +84,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 	s := &tmuxServer{
 		socket:    socket,
 		config:    &d.config,
+		framing:   state.Framing{Mark: rand.Text()[:12]},
 		log:       d.log.With("socket", socket),
 		ctx:       d.ctx,
 		wg:        &d.wg,

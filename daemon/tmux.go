@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -120,9 +119,6 @@ func namedSocket(caller tools.Caller, name string) (string, error) {
 	}
 	return filepath.Join(dir, name), nil
 }
-
-// oneShotNonce frames the values of one command.
-func oneShotNonce() string { return rand.Text()[:12] }
 
 func cutTab(s string) (before, after string, found bool) { return strings.Cut(s, "\t") }
 

@@ -97,7 +97,7 @@ func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 		}
 		s.drop(c)
 	}
-	f := newFraming(scope, fields, oneShotNonce())
+	f := newFraming(scope, fields, s.framing.Mark)
 	reply, err := s.runOneShot(ctx, f.arguments())
 	if err != nil {
 		return nil, nil, err
@@ -113,8 +113,8 @@ func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 }
 
 func (s *tmuxServer) fetchControl(ctx context.Context, c *connection, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
-	f := newFraming(scope, fields, c.nonce)
-	line := dumpLine + " ;"
+	f := newFraming(scope, fields, c.framing.Mark)
+	line := c.dumpLine + " ;"
 	for _, arg := range f.arguments() {
 		line += " " + controlmode.Quote(arg)
 	}

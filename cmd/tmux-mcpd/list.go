@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"tmux-mcpd/daemon"
 	"golang.org/x/sys/unix"
 )
 
@@ -165,10 +167,7 @@ func (l *listing) answer(ctx context.Context, c console, ask func(mcp *client, w
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 
-	hello, err := c.hello(false)
-	if err != nil {
-		return err
-	}
+	hello := c.hello(false)
 	var stream io.ReadWriteCloser
 	if daemonConn, err := l.place.dial(ctx); err == nil {
 		stream = daemonConn
@@ -178,7 +177,7 @@ func (l *listing) answer(ctx context.Context, c console, ask func(mcp *client, w
 		d := l.place.embedded(c, c.log(slog.LevelError), false)
 		go func() {
 			defer close(served)
-			d.ServeConn(ctx, theirs, c.identity()) // its error reaches us as a closed stream
+			d.ServeConn(ctx, theirs, daemon.CallerFrom(c.lookup)) // its error reaches us as a closed stream
 		}()
 		// Leave tmux before the process ends, rather than by its end.
 		defer func() { ours.Close(); <-served }()

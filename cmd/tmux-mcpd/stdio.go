@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tmux-mcpd/daemon"
 	"tmux-mcpd/daemon/bridge"
 )
 
@@ -37,10 +38,7 @@ means from LIBTMUX_SOCKET_PATH, LIBTMUX_SOCKET, TMUX or TMUX_TMPDIR.`,
 		if err != nil {
 			return err
 		}
-		hello, err := c.hello(readOnly)
-		if err != nil {
-			return err
-		}
+		hello := c.hello(readOnly)
 		// A host that goes away breaks our stdout. Caught (and not ignored,
 		// which tmux would inherit), SIGPIPE becomes an error of the write, and
 		// there is time to leave tmux in order.
@@ -51,7 +49,7 @@ means from LIBTMUX_SOCKET_PATH, LIBTMUX_SOCKET, TMUX or TMUX_TMPDIR.`,
 			Hello:   hello,
 			Version: versionText(),
 			Embedded: func(ctx context.Context, stream io.ReadWriteCloser) error {
-				return p.embedded(c, log, readOnly).ServeConn(ctx, stream, c.identity())
+				return p.embedded(c, log, readOnly).ServeConn(ctx, stream, daemon.CallerFrom(c.lookup))
 			},
 			Log: log,
 		}

@@ -62,40 +62,48 @@ const (
 	numColumns
 )
 
-// columns is the one table of what a dump holds: the format of each column,
-// which is also its name in filters and in JSON. The two with braces are no
-// field names and cannot be named in a filter.
-var columns = [numColumns]string{
-	SessionID:       "session_id",
-	SessionName:     "session_name",
-	SessionWindows:  "session_windows",
-	SessionAttached: "session_attached",
-	SessionCreated:  "session_created",
-	SessionGroup:    "session_group",
-	WindowID:        "window_id",
-	WindowIndex:     "window_index",
-	WindowName:      "window_name",
-	WindowWidth:     "window_width",
-	WindowHeight:    "window_height",
-	WindowActive:    "window_active",
-	PaneID:          "pane_id",
-	PaneIndex:       "pane_index",
-	PaneWidth:       "pane_width",
-	PaneHeight:      "pane_height",
-	PaneLeft:        "pane_left",
-	PaneTop:         "pane_top",
-	PaneRight:       "pane_right",
-	PaneBottom:      "pane_bottom",
-	PaneAtLeft:      "pane_at_left",
-	PaneAtRight:     "pane_at_right",
-	PaneAtTop:       "pane_at_top",
-	PaneAtBottom:    "pane_at_bottom",
-	PaneTTY:         "pane_tty",
-	PanePID:         "pane_pid",
-	PaneTitle:       "pane_title",
-	PaneActive:      "pane_active",
-	PaneDead:        "pane_dead",
-	DeadCommand:     "#{?pane_dead,#{pane_current_command},}",
+// A column is one field of a dump.
+type column struct {
+	// name is the format, and the name in filters and in JSON. The one with
+	// braces is no field name and cannot be named in a filter.
+	name string
+	// text may hold any byte: `new-window -n` takes a name as it is, with tabs
+	// and newlines (3.3a). It ends with the framing's mark and not with a tab.
+	text bool
+}
+
+// columns is the one table of what a dump holds.
+var columns = [numColumns]column{
+	SessionID:       {name: "session_id"},
+	SessionName:     {name: "session_name", text: true},
+	SessionWindows:  {name: "session_windows"},
+	SessionAttached: {name: "session_attached"},
+	SessionCreated:  {name: "session_created"},
+	SessionGroup:    {name: "session_group", text: true},
+	WindowID:        {name: "window_id"},
+	WindowIndex:     {name: "window_index"},
+	WindowName:      {name: "window_name", text: true},
+	WindowWidth:     {name: "window_width"},
+	WindowHeight:    {name: "window_height"},
+	WindowActive:    {name: "window_active"},
+	PaneID:          {name: "pane_id"},
+	PaneIndex:       {name: "pane_index"},
+	PaneWidth:       {name: "pane_width"},
+	PaneHeight:      {name: "pane_height"},
+	PaneLeft:        {name: "pane_left"},
+	PaneTop:         {name: "pane_top"},
+	PaneRight:       {name: "pane_right"},
+	PaneBottom:      {name: "pane_bottom"},
+	PaneAtLeft:      {name: "pane_at_left"},
+	PaneAtRight:     {name: "pane_at_right"},
+	PaneAtTop:       {name: "pane_at_top"},
+	PaneAtBottom:    {name: "pane_at_bottom"},
+	PaneTTY:         {name: "pane_tty"},
+	PanePID:         {name: "pane_pid"},
+	PaneTitle:       {name: "pane_title", text: true},
+	PaneActive:      {name: "pane_active"},
+	PaneDead:        {name: "pane_dead"},
+	DeadCommand:     {name: "#{?pane_dead,#{pane_current_command},}", text: true},
 }
 
 // The names of the Request fields.
@@ -121,9 +129,9 @@ var fields = func() map[string]Field {
 	}
 	all[CurrentCommand] = Field{Name: CurrentCommand, Where: Request}
 	all[CurrentPath] = Field{Name: CurrentPath, Where: Request}
-	for c, name := range columns {
-		if _, known := all[name]; known {
-			all[name] = Field{Name: name, Where: Dump, Column: Column(c)}
+	for c, column := range columns {
+		if _, known := all[column.name]; known {
+			all[column.name] = Field{Name: column.name, Where: Dump, Column: Column(c)}
 		}
 	}
 	return all
@@ -131,7 +139,7 @@ var fields = func() map[string]Field {
 
 // Lookup finds the field of the given tmux format name. An option of the
 // user's (@name) is an OnDemand field of any name that is made of letters,
-// digits, '-' and '_': the name goes into a format, and a format can run a
+// digits and -_./: the name goes into a format, and a format can run a
 // shell command.
 func Lookup(name string) (Field, bool) {
 	if option, ok := strings.CutPrefix(name, "@"); ok {
@@ -141,7 +149,7 @@ func Lookup(name string) (Field, bool) {
 	return f, ok
 }
 
-const optionCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+const optionCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
 
 // Names lists the names of all fields in byte order, user options left out.
 func Names() []string {

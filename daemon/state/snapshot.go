@@ -58,6 +58,7 @@ type Client struct {
 	// What tmux would do once this client's session has no clients left.
 	DestroyUnattached string // "off" or "0" where nothing
 	ExitUnattached    bool
+	Activity          string // when it was last typed in, in seconds
 }
 
 // TermName is the TERM of every control client that a tmux-mcpd starts, by
@@ -67,28 +68,38 @@ const TermName = "tmux-mcpd"
 // The first field of a row tells rows of panes and clients from anything else
 // that may stand in a block, above all from lines that begin with '%'.
 const (
-	paneMark   = "P"
-	clientMark = "C"
+	paneMark   = "P\t"
+	clientMark = "C\t"
 )
 
-// Fields are separated by a tab: with a UTF-8 client every version passes it
-// through, and no column can hold one (names are escaped by tmux, titles lose
-// control characters).
-const separator = "\t"
+// Fields end with a tab: with a UTF-8 client every version passes it through,
+// and the fields that end so cannot hold one.
+const separator = '\t'
+
+// A Framing is how the rows of a dump are asked for and read.
+type Framing struct {
+	// Mark ends the fields that may hold any byte. It must not be known to
+	// anybody who can choose the value of such a field: random letters.
+	Mark string
+}
 
 // PaneFormat is the -F of `list-panes -a` in a dump.
-func PaneFormat() string {
-	var f strings.Builder
-	f.WriteString(paneMark)
+func (f Framing) PaneFormat() string {
+	var b strings.Builder
+	b.WriteString(paneMark)
 	for _, c := range columns {
-		f.WriteString(separator)
-		if strings.HasPrefix(c, "#{") {
-			f.WriteString(c)
+		if strings.HasPrefix(c.name, "#{") {
+			b.WriteString(c.name)
 		} else {
-			f.WriteString("#{" + c + "}")
+			b.WriteString("#{" + c.name + "}")
+		}
+		if c.text {
+			b.WriteString(f.Mark)
+		} else {
+			b.WriteByte(separator)
 		}
 	}
-	return f.String()
+	return b.String()
 }
 
 // clientColumns are the fields of a client row. The TERM of a client may hold
@@ -103,16 +114,17 @@ var clientColumns = []string{
 	"#{client_flags}",
 	"#{destroy-unattached}",
 	"#{exit-unattached}",
+	"#{client_activity}",
 }
 
 // ClientFormat is the -F of `list-clients` in a dump.
 func ClientFormat() string {
-	return clientMark + separator + strings.Join(clientColumns, separator)
+	return clientMark + strings.Join(clientColumns, string(separator))
 }
 
 // Build makes a snapshot of the two blocks of a dump. Rows that are as they
 // were in prev (which may be nil) are taken from it with their JSON.
-func Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error) {
+func (f Framing) Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error) {
 	s := &Snapshot{}
 	var err error
 	if s.Clients, err = parseClients(clients); err != nil {
@@ -129,51 +141,76 @@ func Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error) {
 		previous = prev.Panes
 		s.Panes = make([]*Pane, 0, len(previous)+1)
 	}
-	for line := range rows(panes, paneMark, &err) {
+	var values [numColumns][]byte
+	for rest := panes; ; {
+		row, after, err := f.nextRow(rest, &values)
+		if err != nil {
+			return nil, err
+		}
+		if row == nil {
+			break
+		}
+		rest = after
 		// Rows mostly stand where they stood: look at the next old row first,
 		// then a little ahead (rows have gone), else parse.
-		var row *Pane
+		var p *Pane
 		for i := range min(len(previous), 8) {
-			if old := previous[i]; string(line) == old.line && ours[old.column[SessionID]] == old.ours {
-				row, previous = old, previous[i+1:]
+			if old := previous[i]; string(row) == old.line && ours[old.column[SessionID]] == old.ours {
+				p, previous = old, previous[i+1:]
 				break
 			}
 		}
-		if row == nil {
-			if row, err = parsePane(string(line), ours); err != nil {
+		if p == nil {
+			if p, err = f.newPane(row, &values, ours); err != nil {
 				return nil, err
 			}
 		}
-		s.add(row)
-	}
-	if err != nil {
-		return nil, err
+		s.add(p)
 	}
 	s.finish(prev)
 	return s, nil
 }
 
-// rows yields the lines of a block that carry the mark. A line that begins
-// with '%' is a notification that tmux wrote into the block (3.7 did, for a
-// while); any other line means that tmux's answer cannot be read, and is the
-// error: half of the rows would be a wrong answer.
-func rows(block []byte, mark string, err *error) func(yield func([]byte) bool) {
-	return func(yield func([]byte) bool) {
-		for line := range bytes.Lines(block) {
-			line = bytes.TrimSuffix(line, []byte("\n"))
-			switch {
-			case bytes.HasPrefix(line, []byte(mark+separator)):
-				if !yield(line) {
-					return
-				}
-			case len(line) == 0 || line[0] == '%':
-			default:
-				*err = &RowError{Row: string(line)}
-				return
-			}
-		}
+// nextRow splits the next row off a block and its fields into values; nil at
+// the end of the block. A line that begins with '%' is a notification that tmux
+// wrote into the block (3.7 did, for a while); anything else that is no row
+// means that tmux's answer cannot be read, and is the error: half of the rows
+// would be a wrong answer.
+func (f Framing) nextRow(block []byte, values *[numColumns][]byte) (row, rest []byte, err error) {
+	for len(block) > 0 && (block[0] == '%' || block[0] == '\n') {
+		_, block, _ = bytes.Cut(block, newline)
 	}
+	if len(block) == 0 {
+		return nil, nil, nil
+	}
+	if !bytes.HasPrefix(block, []byte(paneMark)) {
+		line, _, _ := bytes.Cut(block, newline)
+		return nil, nil, &RowError{Row: string(line)}
+	}
+	at := len(paneMark)
+	for c := range columns {
+		end, width := -1, 1
+		if columns[c].text {
+			end, width = bytes.Index(block[at:], []byte(f.Mark)), len(f.Mark)
+		} else if end = bytes.IndexByte(block[at:], separator); bytes.IndexByte(block[at:at+max(end, 0)], '\n') >= 0 {
+			end = -1
+		}
+		if end < 0 {
+			line, _, _ := bytes.Cut(block, newline)
+			return nil, nil, &RowError{Row: string(line), Fields: c}
+		}
+		values[c] = block[at : at+end]
+		at += end + width
+	}
+	row = block[:at]
+	rest, ok := bytes.CutPrefix(block[at:], newline)
+	if !ok && len(rest) > 0 {
+		return nil, nil, &RowError{Row: string(row), Fields: int(numColumns) + 1}
+	}
+	return row, rest, nil
 }
+
+var newline = []byte{'\n'}
 
 // A RowError is a row that has not the form that was asked for, such as one of
 // a tmux that replaces tabs (a client without UTF-8 would be treated so).
@@ -190,19 +227,19 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("tmux answered with a row of %d fields in another form than asked for", e.Fields)
 }
 
-func parsePane(line string, ours map[string]int) (*Pane, error) {
-	p := &Pane{line: line}
-	n := 0
-	rest := line[len(paneMark+separator):]
-	for more := true; more; n++ {
-		var value string
-		value, rest, more = strings.Cut(rest, separator)
-		if n < int(numColumns) {
-			p.column[n] = value
+func (f Framing) newPane(row []byte, values *[numColumns][]byte, ours map[string]int) (*Pane, error) {
+	// One string holds the row; the values are parts of it.
+	p := &Pane{line: string(row)}
+	at := len(paneMark)
+	for c, v := range values {
+		p.column[c] = p.line[at : at+len(v)]
+		at += len(v) + 1
+		if columns[c].text {
+			at += len(f.Mark) - 1
 		}
 	}
-	if n != int(numColumns) || p.column[PaneID] == "" || p.column[SessionID] == "" {
-		return nil, &RowError{Row: line, Fields: n}
+	if p.column[PaneID] == "" || p.column[SessionID] == "" {
+		return nil, &RowError{Row: p.line, Fields: int(numColumns)}
 	}
 	p.PID, _ = strconv.Atoi(p.column[PanePID])
 	p.Dead = p.column[PaneDead] == "1"
@@ -216,8 +253,15 @@ func parsePane(line string, ours map[string]int) (*Pane, error) {
 }
 
 func parseClients(block []byte) (clients []Client, err error) {
-	for line := range rows(block, clientMark, &err) {
-		f := strings.Split(string(line), separator)[1:]
+	for line := range bytes.Lines(block) {
+		line, ok := bytes.CutPrefix(bytes.TrimSuffix(line, newline), []byte(clientMark))
+		switch {
+		case !ok && (len(line) == 0 || line[0] == '%'):
+			continue
+		case !ok:
+			return nil, &RowError{Row: string(line)}
+		}
+		f := strings.Split(string(line), string(separator))
 		if len(f) != len(clientColumns) {
 			return nil, &RowError{Row: string(line), Fields: len(f)}
 		}
@@ -225,12 +269,13 @@ func parseClients(block []byte) (clients []Client, err error) {
 			Name: f[0], Session: f[2], Window: f[3],
 			Control: f[4] == "1", Ours: f[5] == "1",
 			DestroyUnattached: f[7], ExitUnattached: f[8] == "1" || f[8] == "on",
+			Activity: f[9],
 		}
 		c.PID, _ = strconv.Atoi(f[1])
 		c.Attached = c.Session != "" && !hasFlag(f[6], "suspended")
 		clients = append(clients, c)
 	}
-	return clients, err
+	return clients, nil
 }
 
 func hasFlag(flags, name string) bool {
