@@ -16,9 +16,10 @@ import (
 
 // An attachment is an attach under way. conn and err are set when done closes.
 type attachment struct {
-	done chan struct{}
-	conn *connection
-	err  error
+	before string // session_last_attached of the session
+	done   chan struct{}
+	conn   *connection
+	err    error
 }
 
 // backOff says when to try to attach again after connections that ended soon
@@ -90,6 +91,7 @@ func (s *tmuxServer) finishAttach(ctx context.Context) error {
 		return nil
 	}
 	s.conn = a.conn
+	s.leftTrace(s.conn.session, a.before, s.conn.attachedAt)
 	s.counters.attaches.Add(1)
 	s.summarize("")
 	s.wg.Go(func() { s.tend(a.conn) })
@@ -97,8 +99,8 @@ func (s *tmuxServer) finishAttach(ctx context.Context) error {
 }
 
 // startAttach begins to attach to a session, without waiting.
-func (s *tmuxServer) startAttach(t controlmode.Tmux, session string, file socketID, peer int) {
-	a := &attachment{done: make(chan struct{})}
+func (s *tmuxServer) startAttach(t controlmode.Tmux, session, before string, file socketID, peer int) {
+	a := &attachment{before: before, done: make(chan struct{})}
 	s.attaching = a
 	s.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
@@ -186,7 +188,7 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {
-		args = append(append(args, ";", "display-message", "-p", strings.TrimSpace(extraMark), ";"), further...)
+		args = append(append(args, ";", displayFormat, "-p", strings.TrimSpace(extraMark), ";"), further...)
 	}
 	out, err := t.Run(ctx, args...)
 	switch {
@@ -220,6 +222,12 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 // consider begins to attach if the survey allows it.
 func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer int) {
 	session, reason := v.place()
+	before := ""
+	for _, surveyed := range v.Sessions {
+		if surveyed.ID == session {
+			before = surveyed.LastAttached
+		}
+	}
 	if session != "" && !s.attach.allows() {
 		session, reason = "", "connections end as soon as they begin"
 	}
@@ -230,7 +238,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 	}
 	s.summary.Store(&m)
 	if session != "" && s.attaching == nil && s.conn == nil {
-		s.startAttach(t, session, file, peer)
+		s.startAttach(t, session, before, file, peer)
 	}
 }
 

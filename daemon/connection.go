@@ -2,7 +2,10 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +28,9 @@ type connection struct {
 	framing    state.Framing
 	dumpLine   string
 	schedule   *schedule
+
+	session    string // where our client is
+	attachedAt string // what attaching made of its session_last_attached
 
 	fresh freshness
 	cost  time.Duration // of a dump, smoothed
@@ -49,13 +55,24 @@ type connection struct {
 // for it: no hook, no line in its message log.
 const (
 	probeUnparsable = "}"
-	probeCommand    = "refresh-client"
+	probeCommand    = "refresh"
+)
+
+// tmux's commands, by their short names: a user's command-alias for the long
+// one (measured: 3.3a, 3.8) would change what we run and how many blocks it
+// answers with.
+const (
+	listPanes     = "lsp"
+	listClients   = "lsc"
+	listSessions  = "ls"
+	displayFormat = "display"
+	switchClient  = "switchc"
 )
 
 // dumpLine is the line of a dump: two commands that tmux runs as one.
 func dumpLine(f state.Framing) string {
-	return "list-panes -a -F " + controlmode.Quote(f.PaneFormat()) +
-		" ; list-clients -F " + controlmode.Quote(state.ClientFormat())
+	return listPanes + " -a -F " + controlmode.Quote(f.PaneFormat()) +
+		" ; " + listClients + " -F " + controlmode.Quote(state.ClientFormat())
 }
 
 const (
@@ -134,6 +151,11 @@ func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.
 		if err != nil {
 			return nil, err
 		}
+		if c.probe == probeUnparsable && !replies[0].Failed {
+			// Replies have got out of step with what was sent.
+			c.client.Close()
+			return nil, errors.New("tmux: a line that cannot be parsed was run")
+		}
 		f.reply(replies[0])
 		c.exchanged.Store(time.Now().UnixNano())
 		if hopeful && f.proven(&c.hints) {
@@ -180,7 +202,6 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	c.seen.Store(hints)
 	c.exchanged.Store(sent.UnixNano())
 	c.sent.Store(sent.UnixNano())
-	c.lone.Store(c.alone(snapshot))
 	c.wakeUp()
 	if more != nil {
 		if err := more(snapshot, replies[2:]); err != nil {
@@ -188,23 +209,6 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 		}
 	}
 	return snapshot, nil
-}
-
-// alone reports whether our client is the only one of its session that is no
-// tmux-mcpd.
-func (c *connection) alone(s *state.Snapshot) bool {
-	session := ""
-	for _, client := range s.Clients {
-		if client.PID == c.client.PID() {
-			session = client.Session
-		}
-	}
-	for _, client := range s.Clients {
-		if client.Session == session && !client.Ours && client.Attached {
-			return false
-		}
-	}
-	return true
 }
 
 // do runs one command that is no part of a dump.
@@ -222,15 +226,19 @@ func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, er
 
 // greet finds out whom we are connected to and how its counter can be read.
 func (c *connection) greet(ctx context.Context) error {
-	r, err := c.do(ctx, "display-message -p "+controlmode.Quote("#{version}\t#{pid}"))
+	r, err := c.do(ctx, displayFormat+" -p "+controlmode.Quote("#{version}\t#{pid}\t#{session_id}\t#{session_last_attached}"))
 	if err != nil {
 		return err
 	}
-	version, pid, _ := cutTab(string(r.Body))
-	if _, err := fmt.Sscan(pid, &c.pid); err != nil {
-		return &state.RowError{Row: string(r.Body)}
+	said := strings.Split(string(r.Body), "\t")
+	if len(said) != 4 {
+		return &state.RowError{Row: string(r.Body), Fields: len(said)}
 	}
-	c.version = controlmode.ParseVersion(version)
+	c.version = controlmode.ParseVersion(said[0])
+	if c.pid, err = strconv.Atoi(said[1]); err != nil {
+		return &state.RowError{Row: string(r.Body), Fields: len(said)}
+	}
+	c.session, c.attachedAt = said[2], said[3]
 	// The counter must move by exactly one for a probe. Others may be at work
 	// meanwhile, so that one failure proves nothing.
 	c.probe = probeUnparsable

@@ -170,7 +170,7 @@ func (d *Daemon) admit() bool {
 }
 
 // Server finds the tmux server that a caller means: see tools.Servers.
-func (d *Daemon) Server(caller tools.Caller, socketName string) (tools.Server, error) {
+func (d *Daemon) Server(caller tools.Caller, socketName *string) (tools.Server, error) {
 	path, name, err := callerSocket(caller, socketName)
 	if err != nil {
 		return nil, err

@@ -92,7 +92,9 @@ func (s *session) hello(params json.RawMessage) {
 	if h.Hints == HintsReadOnly {
 		s.mcp = s.daemon.readOnlyMCP
 	}
-	_ = s.write(encodeHello(helloParams{Version: s.daemon.config.Version}))
+	// Not by the reader: a client that writes on before it reads would wait for
+	// us as we for it.
+	s.calls.Go(func() { _ = s.write(encodeHello(helloParams{Version: s.daemon.config.Version})) })
 }
 
 // who is the caller of a call.

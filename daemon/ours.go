@@ -111,3 +111,34 @@ func groupOf(s *state.Snapshot, pane *state.Pane) []string {
 	}
 	return ids
 }
+
+// A trace is what attaching left of us in a session: its session_last_attached,
+// and what that was before.
+type trace struct{ ours, before string }
+
+// leftTrace takes note of an attach. before may be our own trace of earlier.
+func (s *tmuxServer) leftTrace(session, before, ours string) {
+	if old, ok := s.traces[session]; ok && old.ours == before {
+		before = old.before
+	}
+	if s.traces == nil {
+		s.traces = make(map[string]trace)
+	}
+	s.traces[session] = trace{ours: ours, before: before}
+}
+
+// hideTraces puts back what session_last_attached was before we attached, as
+// long as nobody else has attached since.
+func (s *tmuxServer) hideTraces(f framing, values [][]string, snapshot *state.Snapshot) {
+	i := slices.Index(f.fields, "session_last_attached")
+	if i < 0 {
+		return
+	}
+	for place, row := range values {
+		if pane := rowPane(f.scope, snapshot, place); pane != nil {
+			if t, ok := s.traces[pane.Value(state.SessionID)]; ok && row[i] == t.ours {
+				row[i] = t.before
+			}
+		}
+	}
+}

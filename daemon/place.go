@@ -94,30 +94,62 @@ func off(destroyUnattached string) bool {
 	return false
 }
 
-// mustLeave reports why our client may not stay where it is: staying holds up
-// what tmux would end without us, and what we hold up would be destroyed by
-// our leaving later. self is our client's pid.
-func mustLeave(clients []state.Client, self int) (reason string) {
-	i := slices.IndexFunc(clients, func(c state.Client) bool { return c.PID == self })
+// A standing is how our client stands among the clients of its server.
+type standing struct {
+	me    state.Client
+	alone bool // nobody else, other tmux-mcpd aside, is in our session
+	only  bool // nobody else is attached at all
+}
+
+// standingOf finds our client by its pid; false if it is not there.
+func standingOf(clients []state.Client, pid int) (standing, bool) {
+	i := slices.IndexFunc(clients, func(c state.Client) bool { return c.PID == pid })
 	if i < 0 {
-		return ""
+		return standing{}, false
 	}
-	me := clients[i]
-	othersHere, others := false, false
+	s := standing{me: clients[i], alone: true, only: true}
 	for _, c := range clients {
-		if c.Ours || !c.Attached {
-			continue
+		if !c.Ours && c.Attached {
+			s.only = false
+			s.alone = s.alone && c.Session != s.me.Session
 		}
-		others = true
-		othersHere = othersHere || c.Session == me.Session
 	}
+	return s, true
+}
+
+// mustLeave reports why our client may not stay: staying holds up what tmux
+// would end without us, and our leaving later would destroy what had come to
+// be meant to stay.
+func (s standing) mustLeave() (reason string) {
 	switch {
-	case me.ExitUnattached && !others:
+	case s.me.ExitUnattached && s.only:
 		return "exit-unattached is on and nobody else is attached"
-	case !off(me.DestroyUnattached) && !othersHere:
+	case !off(s.me.DestroyUnattached) && s.alone:
 		return "destroy-unattached is on and nobody else is attached to the session"
 	}
 	return ""
+}
+
+// stoodIn finds the client that a switch-client without -c would have moved if
+// ours had not been there. tmux takes the client with the latest activity, of
+// the session's clients if it has any; a client that has just attached, ours,
+// is the latest until somebody types. from is the session that we were in.
+func stoodIn(clients []state.Client, from string) (name string) {
+	var best state.Client
+	for _, inSession := range []bool{true, false} {
+		for _, c := range clients {
+			if c.Ours || !c.Attached || inSession && c.Session != from {
+				continue
+			}
+			if best.Name == "" || len(c.Activity) > len(best.Activity) || len(c.Activity) == len(best.Activity) && c.Activity > best.Activity {
+				best = c
+			}
+		}
+		if best.Name != "" {
+			break
+		}
+	}
+	return best.Name
 }
 
 // The survey's formats. A row of each kind has a mark of its own, so that the
@@ -135,10 +167,10 @@ var (
 // surveyArguments are those of the one tmux command that surveys and dumps.
 func surveyArguments(f state.Framing) []string {
 	return []string{
-		"list-clients", "-F", state.ClientFormat(), ";",
-		"list-sessions", "-F", sessionFormat, ";",
-		"display-message", "-p", serverFormat, ";",
-		"list-panes", "-a", "-F", f.PaneFormat(),
+		listClients, "-F", state.ClientFormat(), ";",
+		listSessions, "-F", sessionFormat, ";",
+		displayFormat, "-p", serverFormat, ";",
+		listPanes, "-a", "-F", f.PaneFormat(),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tmux-mcpd/controlmode"
 	"tmux-mcpd/daemon/state"
 	"tmux-mcpd/tools"
 )
@@ -48,6 +49,7 @@ type tmuxServer struct {
 	conn      *connection // nil: not attached
 	attaching *attachment // nil: not under way
 	attach    backOff
+	traces    map[string]trace // by session
 }
 
 // A round is one exchange that several requests wait for. It is sealed when it
@@ -247,13 +249,44 @@ func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile fu
 	if err != nil {
 		return nil, err
 	}
-	if snapshot != old {
-		s.publish(snapshot)
-		if reason := mustLeave(snapshot.Clients, c.client.PID()); reason != "" {
-			s.leave(c, reason)
+	if snapshot == old {
+		return snapshot, nil
+	}
+	me, ok := standingOf(snapshot.Clients, c.client.PID())
+	if ok && me.me.Session != c.session {
+		from := c.session
+		c.session = me.me.Session
+		if snapshot, err = s.handOn(ctx, c, snapshot, from); err != nil {
+			return nil, err
 		}
+		me, ok = standingOf(snapshot.Clients, c.client.PID())
+	}
+	s.publish(snapshot)
+	c.lone.Store(ok && me.alone)
+	if reason := me.mustLeave(); ok && reason != "" {
+		s.leave(c, reason)
 	}
 	return snapshot, nil
+}
+
+// handOn hands a switch-client that hit our client on to the client that it
+// was meant for. Somebody outside of tmux who names no client gets the one that
+// was active last, and that is ours from its attaching until somebody types
+// (3.2a to 3.8); nothing in tmux makes a client stand back. Without this the
+// user's terminal would not move, and the new session would have the variables
+// of update-environment from us. It is the only command of ours that changes
+// anything. A session that was destroyed under us is no switch.
+func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.Snapshot, from string) (*state.Snapshot, error) {
+	client := stoodIn(snapshot.Clients, from)
+	if client == "" || snapshot.Session(from) == nil {
+		return snapshot, nil
+	}
+	s.log.Info("handing a switch-client on", "client", client, "session", c.session)
+	_, err := c.do(ctx, switchClient+" -c "+controlmode.Quote(client)+" -t "+controlmode.Quote(c.session))
+	if err != nil && c.ended() {
+		return nil, err
+	}
+	return c.refresh(ctx, dump, nil)
 }
 
 func (s *tmuxServer) publish(snapshot *state.Snapshot) {

@@ -66,23 +66,26 @@ func (c *Config) explain(ctx context.Context, path string, err error) error {
 		path, strings.TrimSpace(string(out)), oldestTmux)
 }
 
-// maxSocketName bounds a socket name before it is made a path of.
-const maxSocketName = 100
-
 // callerSocket is the path of the socket of the server that a caller means:
 // the named one, else that of LIBTMUX_SOCKET_PATH, of LIBTMUX_SOCKET, of the
-// caller's own TMUX, else tmux's default. name is the name that was used, ""
-// for a path and for the default.
-func callerSocket(caller tools.Caller, given string) (path, name string, err error) {
-	if given == "" {
+// caller's own TMUX, else tmux's default. A name that is given but empty names
+// nothing, yet LIBTMUX_SOCKET is not looked at then. name is the name that was
+// used, "" for a path and for the default.
+func callerSocket(caller tools.Caller, given *string) (path, name string, err error) {
+	if given != nil {
+		name = *given
+	}
+	if name == "" {
 		if path := caller.Env["LIBTMUX_SOCKET_PATH"]; path != "" {
 			return path, "", nil
 		}
-		given = caller.Env["LIBTMUX_SOCKET"]
+		if given == nil {
+			name = caller.Env["LIBTMUX_SOCKET"]
+		}
 	}
-	if given != "" {
-		path, err := namedSocket(caller, given)
-		return path, given, err
+	if name != "" {
+		path, err := namedSocket(caller, name)
+		return path, name, err
 	}
 	if path := caller.TmuxSocket(); path != "" {
 		return path, "", nil
@@ -95,12 +98,10 @@ func callerSocket(caller tools.Caller, given string) (path, name string, err err
 // TMUX_TMPDIR, or of /tmp if that does not exist.
 func namedSocket(caller tools.Caller, name string) (string, error) {
 	switch {
-	case strings.ContainsAny(name, "/\x00"):
-		return "", tools.Refused("socket_name %q is not the name of a socket: it holds a slash or NUL. Give the name as for tmux -L; for a path set LIBTMUX_SOCKET_PATH.", name)
-	case name == "." || name == "..":
-		return "", tools.Refused("socket_name %q is not the name of a socket.", name)
-	case len(name) > maxSocketName:
-		return "", tools.Refused("socket_name is %d bytes long, longer than a socket's path may be.", len(name))
+	case strings.ContainsRune(name, 0):
+		return "", tools.Refused("socket_name %q is not the name of a socket: it holds a NUL.", name)
+	case strings.Contains(name, "/") && !strings.HasPrefix(name, "/"), name == ".", name == "..":
+		return "", tools.Refused("socket_name %q is not the name of a socket: it must not be a path. Give the name as for tmux -L; for a path set LIBTMUX_SOCKET_PATH.", name)
 	}
 	base := "/tmp"
 	if dir := caller.Env["TMUX_TMPDIR"]; dir != "" {
@@ -112,15 +113,22 @@ func namedSocket(caller tools.Caller, name string) (string, error) {
 		base = real
 	}
 	dir := filepath.Join(base, "tmux-"+strconv.Itoa(os.Getuid()))
-	// tmux refuses a directory that others may write to, and so do we: what
+	// A whole path is taken as tmux -L takes it: below the directory, where
+	// nothing is.
+	path := dir + "/" + name
+	if len(path) > maxTmuxSocket {
+		return "", tools.Refused("socket_name is too long: the socket's path %s… would have %d bytes, tmux takes %d.", path[:maxTmuxSocket], len(path), maxTmuxSocket)
+	}
+	// tmux refuses a directory that others may enter, and so do we: what
 	// listens there may be somebody else's.
 	if info, err := os.Lstat(dir); err == nil && (!info.IsDir() || info.Mode().Perm()&0o007 != 0) {
-		return "", tools.ServerError(filepath.Join(dir, name), fmt.Errorf("directory %s has unsafe permissions (chmod 700 %s)", dir, dir))
+		return "", tools.ServerError(path, fmt.Errorf("directory %s has unsafe permissions (chmod 700 %s)", dir, dir))
 	}
-	return filepath.Join(dir, name), nil
+	return path, nil
 }
 
-func cutTab(s string) (before, after string, found bool) { return strings.Cut(s, "\t") }
+// maxTmuxSocket is the longest path of a tmux socket on every system.
+const maxTmuxSocket = 103
 
 // socketID tells one socket from another at the same path.
 type socketID = inode

@@ -109,6 +109,7 @@ func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 	if err != nil {
 		return nil, nil, s.fail(err)
 	}
+	s.hideTraces(f, values, reply.snapshot)
 	return reply.snapshot, values, nil
 }
 
@@ -127,6 +128,7 @@ func (s *tmuxServer) fetchControl(ctx context.Context, c *connection, scope tool
 		return nil, nil, err
 	}
 	s.publish(snapshot)
+	s.hideTraces(f, values, snapshot)
 	return snapshot, values, nil
 }
 
@@ -151,9 +153,9 @@ func (f framing) arguments() []string {
 		format.WriteString("#{" + name + "}" + f.nonce)
 	}
 	if f.scope == tools.Sessions {
-		return []string{"list-sessions", "-F", format.String()}
+		return []string{listSessions, "-F", format.String()}
 	}
-	return []string{"list-panes", "-a", "-F", format.String()}
+	return []string{listPanes, "-a", "-F", format.String()}
 }
 
 // parse reads the values: one row for each of the snapshot's panes or sessions.

@@ -13,6 +13,14 @@ type argument struct {
 	set   bool
 }
 
+// pointer is nil for an argument that is absent.
+func (a argument) pointer() *string {
+	if !a.set {
+		return nil
+	}
+	return &a.value
+}
+
 // arguments are those of both tools.
 type arguments struct {
 	socketName  argument

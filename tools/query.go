@@ -74,7 +74,7 @@ const (
 )
 
 func newQuery(r Request, args arguments, scope Scope) (*query, error) {
-	server, err := r.Servers.Server(r.Caller, args.socketName.value)
+	server, err := r.Servers.Server(r.Caller, args.socketName.pointer())
 	if err != nil {
 		return nil, err
 	}

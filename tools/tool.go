@@ -67,9 +67,9 @@ var Variables = []string{"TMUX", "TMUX_PANE", "TMUX_TMPDIR", "LIBTMUX_SOCKET", "
 
 // Servers finds tmux servers. The daemon implements it.
 type Servers interface {
-	// Server is the server that a caller means with a socket name: "" for
-	// the caller's own. It does not tell whether that server is running.
-	Server(caller Caller, socketName string) (Server, error)
+	// Server is the server that a caller means with a socket name, which is
+	// nil if none is given. It does not tell whether that server is running.
+	Server(caller Caller, socketName *string) (Server, error)
 }
 
 // ErrLater says that something cannot be had while tmux is being asked for
