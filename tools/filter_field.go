@@ -165,6 +165,9 @@ func (s Scope) value(at object, row, name string) (operand, bool) {
 			return operand{aText, ActivePaneID}, true
 		}
 	}
+	if slices.Contains(copyModeFormats[:], name) {
+		return operand{kind: absent}, true
+	}
 	kind := aText
 	if format, short := objects[at].aliases[name]; short {
 		if strings.HasPrefix(name, "at_") {
@@ -192,6 +195,16 @@ func isOption(name string) bool {
 		}
 	}
 	return true
+}
+
+// copyModeFormats are the formats that tmux has for a pane in copy mode only.
+// Their names are good and no row has a value: in the recorded calls of the
+// contract they find nothing even in such a pane, as the server of those calls
+// never asked tmux for them.
+var copyModeFormats = [...]string{
+	"copy_cursor_line", "copy_cursor_word", "copy_cursor_x", "copy_cursor_y",
+	"scroll_position", "search_match",
+	"selection_end_x", "selection_end_y", "selection_start_x", "selection_start_y",
 }
 
 // qualify names a format of another row. Formats that both rows share come
@@ -269,12 +282,17 @@ func (s Scope) nearest(at object, row, part, path string) []string {
 	slices.Sort(names)
 
 	// A name that has the part as one of its words is near whatever the
-	// distance: "command" means pane_current_command.
+	// distance, as its last word most of all: "command" means
+	// pane_current_command.
 	word := strings.ToLower(part)
 	rank := make(map[string]int, len(names))
 	for _, name := range names {
 		rank[name] = distance(word, name)
-		if word != "" && strings.Contains("_"+name+"_", "_"+word+"_") {
+		switch {
+		case word == "":
+		case strings.HasSuffix(name, "_"+word):
+			rank[name] = 0
+		case strings.Contains("_"+name, "_"+word+"_"):
 			rank[name] = min(rank[name], 1)
 		}
 	}

@@ -1071,7 +1071,7 @@ var casedRunes = sync.OnceValue(func() []rune {
 	var cased []rune
 	for _, r := range unicode.CaseRanges {
 		for c := r.Lo; c <= r.Hi; c++ {
-			cased = append(cased, rune(c))
+			cased = append(cased, foldings(rune(c), false)...)
 		}
 	}
 	for _, same := range extraFoldings {
