@@ -25,9 +25,9 @@ func listPanes(ctx context.Context, r Request) (*Result, error) {
 		if q.filterErr != nil {
 			return nil, q.filterErr
 		}
-		rows := make([]row, len(panes))
+		rows := make([]candidate, len(panes))
 		for i, p := range panes {
-			rows[i] = row{pane: p}
+			rows[i] = candidate{pane: p}
 		}
 		if rows, err = q.filter(ctx, v, rows); err != nil {
 			return nil, err
@@ -41,7 +41,7 @@ func listPanes(ctx context.Context, r Request) (*Result, error) {
 
 // encodePanes puts the rows together from what the snapshot holds encoded and
 // from what was read for this request.
-func encodePanes(rows []row, q *query) *Result {
+func encodePanes(rows []candidate, q *query) *Result {
 	size := 2
 	for _, r := range rows {
 		size += len(r.pane.Head.Escaped) + len(r.pane.Tail.Escaped) + len(r.process.Command) + len(r.process.Path) + 96

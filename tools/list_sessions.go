@@ -21,9 +21,9 @@ func listSessions(ctx context.Context, r Request) (*Result, error) {
 		if q.filterErr != nil {
 			return nil, q.filterErr
 		}
-		rows := make([]row, len(v.snapshot.Sessions))
+		rows := make([]candidate, len(v.snapshot.Sessions))
 		for i, s := range v.snapshot.Sessions {
-			rows[i] = row{session: s, place: i, pane: s.Active}
+			rows[i] = candidate{session: s, place: i, pane: s.Active}
 		}
 		rows, err := q.filter(ctx, v, rows)
 		if err != nil {
@@ -33,7 +33,7 @@ func listSessions(ctx context.Context, r Request) (*Result, error) {
 	})
 }
 
-func encodeSessions(rows []row) *Result {
+func encodeSessions(rows []candidate) *Result {
 	size := 2
 	for _, r := range rows {
 		size += len(r.session.JSON.Escaped) + 1

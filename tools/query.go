@@ -28,8 +28,8 @@ type query struct {
 	callerKnown bool
 }
 
-// A row is a candidate for the answer.
-type row struct {
+// A candidate is a row that may become part of the answer.
+type candidate struct {
 	session *state.Session // of list_sessions
 	place   int            // of session in the snapshot
 	pane    *state.Pane    // the session's active pane there; may be nil
@@ -157,7 +157,7 @@ func (q *query) run(ctx context.Context, answer func(context.Context, view) (*Re
 }
 
 // filter returns the rows that the filter lets through.
-func (q *query) filter(ctx context.Context, v view, rows []row) ([]row, error) {
+func (q *query) filter(ctx context.Context, v view, rows []candidate) ([]candidate, error) {
 	if q.match == nil {
 		return rows, nil
 	}
@@ -195,7 +195,7 @@ type evaluation struct {
 }
 
 // prepare reads what values need beyond the rows themselves.
-func (e *evaluation) prepare(ctx context.Context, rows []row) error {
+func (e *evaluation) prepare(ctx context.Context, rows []candidate) error {
 	if len(e.fetch) > 0 && e.scope == Panes {
 		e.places = make(map[*state.Pane]int, len(e.snapshot.Panes))
 		for i, p := range e.snapshot.Panes {
@@ -228,7 +228,7 @@ func (e *evaluation) prepare(ctx context.Context, rows []row) error {
 }
 
 // pane is the pane of which a row's value speaks, nil if there is none.
-func (e *evaluation) pane(r row, of related) *state.Pane {
+func (e *evaluation) pane(r candidate, of related) *state.Pane {
 	if of == own || r.pane == nil {
 		return r.pane
 	}
@@ -248,7 +248,7 @@ func (e *evaluation) pane(r row, of related) *state.Pane {
 }
 
 // value is the value of a row's field as tmux prints it, "" for none.
-func (e *evaluation) value(r row, s source) string {
+func (e *evaluation) value(r candidate, s source) string {
 	if s.kind == fromSocketName {
 		return e.server.SocketName()
 	}
@@ -287,7 +287,7 @@ func (e *evaluation) value(r row, s source) string {
 
 // readProcesses reads what runs in the panes of the rows that have not been
 // read yet.
-func (q *query) readProcesses(ctx context.Context, rows []row) error {
+func (q *query) readProcesses(ctx context.Context, rows []candidate) error {
 	panes := make([]*state.Pane, 0, len(rows))
 	for _, r := range rows {
 		if !r.read && r.pane != nil {
