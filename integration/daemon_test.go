@@ -41,7 +41,7 @@ func startDaemon(t testing.TB, home *tmuxHome, env []string, prefix ...string) *
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "mcp.sock")
-	argv := slices.Concat(prefix, []string{requireProduct(t), "serve", "--socket", socket, "--tmux", home.tmux})
+	argv := slices.Concat(prefix, []string{requireProduct(t), "serve", "--socket", socket, "--tmux", home.guestTmux})
 	d := &daemonProcess{home: home, socket: socket,
 		process: startProcess(t, argv, home.clientEnviron(slices.Concat(strangeIdentity, env)...), home.dir)}
 	t.Cleanup(func() {
@@ -182,6 +182,16 @@ type guest struct {
 	crash  func() // ends it by SIGKILL
 }
 
+// dialGuest is a guest served by a daemon that the guest then ends.
+func dialGuest(t testing.TB, d *daemonProcess, home *tmuxHome) guest {
+	t.Helper()
+	c, err := d.dial(t, map[string]string{"TMUX_TMPDIR": home.tmpdir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guest{c, func() { c.close(); d.stop() }, d.crash}
+}
+
 // guestModes are the ways to run the product; tests of what tmux users see run in each.
 var guestModes = []struct {
 	name string
@@ -199,11 +209,7 @@ var guestModes = []struct {
 	}},
 	{"serve", func(t testing.TB, home *tmuxHome, env ...string) guest {
 		d := startDaemon(t, home, env)
-		c, err := d.dial(t, map[string]string{"TMUX_TMPDIR": home.tmpdir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return guest{c, func() { c.close(); d.stop() }, d.crash}
+		return dialGuest(t, d, home)
 	}},
 }
 

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
 
 // terminal is a tmux client on a pseudo-terminal, as a person has one.
@@ -44,7 +46,7 @@ func openTerminal(t testing.TB, server *tmuxServer, width, height int, argv ...s
 	if len(argv) == 0 {
 		argv = []string{"attach-session"}
 	}
-	master, slave, err := pty.Open()
+	master, slave, err := openPTY()
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func openTerminal(t testing.TB, server *tmuxServer, width, height int, argv ...s
 	term.cmd.Env, term.cmd.Dir = server.home.environ(), server.home.dir
 	term.cmd.Stdin, term.cmd.Stdout, term.cmd.Stderr = slave, slave, slave
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	err = pty.Setsize(slave, winsize(width, height))
+	err = setSize(slave, width, height)
 	if err == nil {
 		err = term.cmd.Start()
 	}
@@ -84,8 +86,36 @@ func openTerminal(t testing.TB, server *tmuxServer, width, height int, argv ...s
 	return term, term.waitSize(width, height)
 }
 
-func winsize(width, height int) *pty.Winsize {
-	return &pty.Winsize{Cols: uint16(width), Rows: uint16(height)}
+// openPTY is pty.Open with a master whose Close ends a Read. The library's calls
+// leave it in blocking mode, where Close waits for the next output.
+func openPTY() (master, slave *os.File, err error) {
+	blocking, slave, err := pty.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer blocking.Close()
+	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		slave.Close()
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fd), blocking.Name()), slave, nil
+}
+
+// setSize is pty.Setsize for the descriptors of openPTY.
+func setSize(f *os.File, width, height int) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sizeErr error
+	err = conn.Control(func(fd uintptr) {
+		sizeErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(width), Row: uint16(height)})
+	})
+	return errors.Join(err, sizeErr)
 }
 
 // waitSize waits until tmux lists this client, attached and with this size.
@@ -108,7 +138,7 @@ func (term *terminal) waitSize(width, height int) error {
 // resize changes the size of the terminal and waits until tmux knows.
 func (term *terminal) resize(width, height int) {
 	term.t.Helper()
-	if err := pty.Setsize(term.master, winsize(width, height)); err != nil {
+	if err := setSize(term.master, width, height); err != nil {
 		term.t.Fatal(err)
 	}
 	if err := term.waitSize(width, height); err != nil {

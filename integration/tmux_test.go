@@ -17,12 +17,13 @@ import (
 // tmuxHome is a directory with everything some private tmux servers need: their
 // sockets, configuration, environment, and the working directory of their panes.
 type tmuxHome struct {
-	t       testing.TB
-	tmux    string
-	dir     string // real path, short: a socket path may have 104 bytes
-	tmpdir  string // TMUX_TMPDIR
-	conf    string
-	servers []*tmuxServer
+	t         testing.TB
+	tmux      string
+	guestTmux string // the tmux that tmux-mcpd is told to use
+	dir       string // real path, short: a socket path may have 104 bytes
+	tmpdir    string // TMUX_TMPDIR
+	conf      string
+	servers   []*tmuxServer
 }
 
 // newTmuxHome makes an empty home. conf are lines of tmux.conf; with none tmux
@@ -36,7 +37,8 @@ func newTmuxHome(t testing.TB, conf ...string) *tmuxHome {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil { // /tmp is a link on macOS
 		t.Fatal(err)
 	}
-	h := &tmuxHome{t: t, tmux: requireTmux(t), dir: dir, tmpdir: filepath.Join(dir, ".t"), conf: "/dev/null"}
+	tmux := requireTmux(t)
+	h := &tmuxHome{t: t, tmux: tmux, guestTmux: tmux, dir: dir, tmpdir: filepath.Join(dir, ".t"), conf: "/dev/null"}
 	t.Cleanup(func() {
 		for _, s := range h.servers {
 			s.stop()
@@ -76,7 +78,7 @@ func (h *tmuxHome) environ() []string {
 // NAME=value pairs; a bare NAME unsets the variable.
 func (h *tmuxHome) clientEnviron(extra ...string) []string {
 	env := append(scrubbed("TMUX", "LIBTMUX", "LC_"),
-		"TMUX_TMPDIR="+h.tmpdir, "LANG=C.UTF-8", "SHELL=/bin/sh", "TMUX_MCPD_TMUX="+h.tmux)
+		"TMUX_TMPDIR="+h.tmpdir, "LANG=C.UTF-8", "SHELL=/bin/sh", "TMUX_MCPD_TMUX="+h.guestTmux)
 	for _, e := range extra {
 		name, _, set := strings.Cut(e, "=")
 		env = slices.DeleteFunc(env, func(old string) bool { return strings.HasPrefix(old, name+"=") })
