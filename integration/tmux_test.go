@@ -114,15 +114,21 @@ func (h *tmuxHome) socketPath(name string) string {
 	return filepath.Join(h.tmpdir, "tmux-"+strconv.Itoa(os.Getuid()), name)
 }
 
-// settle waits until no pane of any server is between fork and exec, when it
-// still shows as a copy of tmux itself.
+// settle waits until every pane's program runs. Between fork and exec a pane shows
+// as a copy of tmux itself. A moment earlier, before the child has made the
+// terminal its own, tmux gives the start command and no path: that state looks
+// settled by its command alone.
 func (h *tmuxHome) settle() error {
 	saw, ok := holdsWithin(10*time.Second, func() (bool, string) {
 		for _, s := range h.servers {
-			out, _ := s.try("list-panes", "-a", "-F", "#{pane_dead}#{pane_current_command}") // no server: nothing to settle
-			for line := range strings.Lines(out) {
-				if line == "0tmux\n" || strings.HasPrefix(line, "0tmux:") {
-					return false, s.name + ": " + line
+			out, _ := s.try("list-panes", "-a", "-F", joinFormats("pane_dead", "pane_pid", "pane_current_command", "pane_current_path"))
+			for _, v := range splitRows(out) { // no server: nothing to settle
+				dead, pid, name, path := v[0], v[1], v[2], v[3]
+				if dead == "1" || pid == "0" { // has no program
+					continue
+				}
+				if name == "tmux" || strings.HasPrefix(name, "tmux:") || path == "" {
+					return false, s.name + ": " + strings.Join(v, " ")
 				}
 			}
 		}
