@@ -45,7 +45,6 @@ type freshness struct {
 	number   uint32    // NUMBER of our last reply
 	clean    bool      // all replies since snapshot's dump were consecutive
 	hints    uint64    // notifications that were in before the dump was sent
-	slices   string    // see schedule; "" where it is not used
 	sent     time.Time // when the dump was sent
 }
 

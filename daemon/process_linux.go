@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,47 +47,82 @@ func (t *processTable) read(p *state.Pane, server int, v controlmode.Version) (s
 		return state.Process{Command: p.Value(state.DeadCommand)}, true
 	}
 	var buf [512]byte
-	n, ok := t.readStat(p.PID, buf[:])
-	if !ok {
-		return state.Process{}, false
+	for patience := startPatience; ; patience -= startStep {
+		n, ok := t.readStat(p.PID, buf[:])
+		if !ok {
+			return state.Process{}, false
+		}
+		st := parseStat(buf[:n])
+		switch {
+		case st.parent != server:
+			return state.Process{}, false
+		case st.session == p.PID && st.group > 0:
+			return t.readGroup(st, v)
+		case patience <= 0 || st.age() > startTime:
+			return state.Process{}, false
+		}
+		// tmux has just forked it, and it has not got its terminal yet. Asked
+		// now, tmux would say that it has no directory.
+		time.Sleep(startStep)
 	}
-	parent, session, group := parseStat(buf[:n])
-	if parent != server || session != p.PID || group <= 0 {
-		return state.Process{}, false
-	}
-	argv0, path, ok := t.readLeader(group)
+}
+
+const (
+	startTime     = time.Second // a process older than this is not starting
+	startPatience = 100 * time.Millisecond
+	startStep     = time.Millisecond
+)
+
+func (t *processTable) readGroup(st stat, v controlmode.Version) (state.Process, bool) {
+	argv0, path, ok := t.readLeader(st.group)
 	if !ok || argv0 == "" {
 		return state.Process{}, false
 	}
-	if path == "" && group != session {
-		_, path, _ = t.readLeader(session)
+	if path == "" && st.group != st.session {
+		_, path, _ = t.readLeader(st.session)
 	}
 	return state.Process{Command: commandName(argv0, v), Path: path}, true
 }
 
-// parseStat takes the parent, the session and the foreground process group of
-// its terminal out of a /proc/PID/stat. The name, in parentheses, may hold
+// A stat is what a /proc/PID/stat says that matters here.
+type stat struct {
+	parent, session int
+	group           int // the foreground group of its terminal, 0 without one
+	started         int // in ticks of 1/100 s since the system started
+}
+
+// parseStat reads a /proc/PID/stat. The name, in parentheses, may hold
 // anything.
-func parseStat(stat []byte) (parent, session, group int) {
-	rest := stat[bytes.LastIndexByte(stat, ')')+1:]
-	// " S ppid pgrp session tty_nr tpgid …"
-	for i := 0; i < 7 && len(rest) > 1; i++ {
+func parseStat(line []byte) (st stat) {
+	rest := line[bytes.LastIndexByte(line, ')')+1:]
+	for field := 3; len(rest) > 1; field++ {
 		rest = rest[1:]
 		end := bytes.IndexByte(rest, ' ')
 		if end < 0 {
 			end = len(rest)
 		}
-		switch i {
-		case 1:
-			parent = atoi(rest[:end])
-		case 3:
-			session = atoi(rest[:end])
-		case 5:
-			group = atoi(rest[:end])
+		switch field {
+		case 4:
+			st.parent = atoi(rest[:end])
+		case 6:
+			st.session = atoi(rest[:end])
+		case 8:
+			st.group = atoi(rest[:end])
+		case 22:
+			st.started = atoi(rest[:end])
+			return st
 		}
 		rest = rest[end:]
 	}
-	return parent, session, group
+	return st
+}
+
+func (st stat) age() time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return startTime + 1
+	}
+	return time.Duration(now.Nano()) - time.Duration(st.started)*10*time.Millisecond
 }
 
 // atoi reads a decimal number; 0 for anything else, "-1" among it.

@@ -318,6 +318,7 @@ func (s *tmuxServer) leave(c *connection, reason string) {
 
 func (s *tmuxServer) forget(c *connection) {
 	s.conn = nil
+	c.schedule.close()
 	s.published.Store(nil)
 	// The stop ladder may take a moment; nobody has to wait for it.
 	s.wg.Go(func() { c.client.Close() })
@@ -346,6 +347,7 @@ func (s *tmuxServer) stop() {
 	}
 	if s.conn != nil {
 		s.conn.client.Close()
+		s.conn.schedule.close()
 		s.conn = nil
 	}
 	s.processes.close()
