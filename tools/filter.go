@@ -2,6 +2,7 @@ package tools
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -128,7 +129,8 @@ func splitKey(key string) (path string, op operator, err *Error) {
 }
 
 // CompileFilter reads the argument filters of a call: an object, a string that
-// holds one, or neither. No filter is a nil *Filter. Errors are *Error.
+// holds one, or neither. No filter is a nil *Filter, which every row passes.
+// Errors are *Error.
 func CompileFilter(raw json.RawMessage, scope Scope) (*Filter, error) {
 	filters, problems := readFilters(raw)
 	if problems != nil {
@@ -311,11 +313,19 @@ func (t *term) texts(v jsonValue) []string {
 
 // Fields lists the names whose values Match asks for, each once: see IsCaller
 // for those that are not tmux's. The caller must not change the slice.
-func (f *Filter) Fields() []string { return f.fields }
+func (f *Filter) Fields() []string {
+	if f == nil {
+		return nil
+	}
+	return f.fields
+}
 
 // Again returns a filter of the same terms for another call, which may run at
 // the same time.
 func (f *Filter) Again() *Filter {
+	if f == nil {
+		return nil
+	}
 	return &Filter{fields: f.fields, terms: f.terms}
 }
 
@@ -325,8 +335,11 @@ const maxRegexpTime = 250 * time.Millisecond
 
 // Match tells whether the row passes, value(i) being the raw text of the field
 // Fields()[i], "" where it is missing. Its only error is an *Error: a regular
-// expression that ran away.
+// expression that ran away. Without a filter, every row passes.
 func (f *Filter) Match(value func(i int) string) (bool, error) {
+	if f == nil {
+		return true, nil
+	}
 	for i := range f.terms {
 		t := &f.terms[i]
 		var ok bool
@@ -402,6 +415,9 @@ func (f *Filter) search(t *term, v string) (bool, error) {
 	}
 	// The error of regexp2 quotes the value, which may be a secret.
 	e := Refused("The regular expression in '%s' was cut off after %d ms.", t.key, maxRegexpTime.Milliseconds())
+	if errors.Is(err, regexp2.ErrBacktrackingStackLimit) {
+		e = Refused("The regular expression in '%s' was cut off: it needs too much memory.", t.key)
+	}
 	e.Suggestion = "Use a simpler expression: nested repetitions such as (a+)+ can take forever."
 	return false, e
 }

@@ -126,6 +126,8 @@ type translator struct {
 	// around the cursor, -1 outside of any.
 	behind int
 	depth  int
+	// required is the sum of all least numbers of repetitions so far.
+	required int
 	// conditions are the groups that (?(n)…) asks for. They may follow later.
 	conditions []patternCondition
 }
@@ -364,6 +366,11 @@ func isHex(r rune) bool   { return hexDigit(r) >= 0 }
 // maxRepeat is the first number of repetitions that Python refuses.
 const maxRepeat = 1<<32 - 1
 
+// maxRequired bounds the sum of the numbers of repetitions that an expression
+// requires: regexp2 writes such things as [aA]{300000000} out in memory when
+// it looks for a prefix.
+const maxRequired = 1<<16 - 1
+
 // count reads the rest of a quantifier; without ok it is just a brace.
 func (t *translator) count(token patternToken) (least, most int, ok bool, err error) {
 	switch token.r {
@@ -404,7 +411,10 @@ func (t *translator) count(token patternToken) (least, most int, ok bool, err er
 	if most < least {
 		return 0, 0, false, t.fail("least repetitions greater than most", token.at)
 	}
-	return min(least, unbounded), min(most, unbounded), true, nil
+	if t.required += least; t.required > maxRequired {
+		return 0, 0, false, t.fail(fmt.Sprintf("more than %d required repetitions are not supported", maxRequired), token.at)
+	}
+	return least, min(most, unbounded), true, nil
 }
 
 // repeat puts a quantifier on the last of the items.
@@ -421,10 +431,6 @@ func (t *translator) repeat(items []patternItem, token patternToken, least, most
 		body = "(?:" + body + ")"
 	}
 	switch {
-	case least == unbounded:
-		// More than the engine can count, and than any value has. The groups
-		// stay, for their numbers.
-		body = "(?:" + body + "(?!))"
 	case least == 0 && most == unbounded:
 		body += "*"
 	case least == 1 && most == unbounded:
@@ -438,9 +444,7 @@ func (t *translator) repeat(items []patternItem, token patternToken, least, most
 	}
 	switch {
 	case t.match('?'):
-		if least != unbounded {
-			body += "?"
-		}
+		body += "?"
 	case t.match('+'):
 		body = atomic(body)
 	}
