@@ -80,7 +80,8 @@ func decodeArguments(tool string, r Request, parameters []parameter) (arguments,
 		}
 		if name == "filters" {
 			a.filters = value
-			problems = append(problems, filtersProblem(value)...)
+			_, wrong := readFilters(value)
+			problems = append(problems, wrong...)
 			continue
 		}
 		i := slices.IndexFunc(parameters, func(p parameter) bool { return p.name == name })
@@ -114,15 +115,4 @@ func decodeArgument(value json.RawMessage) (argument, bool) {
 		return argument{value: string(value), set: true}, true
 	}
 	return argument{}, false
-}
-
-func filtersProblem(value json.RawMessage) []Problem {
-	switch value[0] {
-	case '{', '"', 'n':
-		return nil
-	}
-	return []Problem{
-		{Path: "filters.dict[str,str]", Message: "Input should be a valid dictionary", Kind: "dict_type"},
-		NotAString("filters.str"),
-	}
 }
