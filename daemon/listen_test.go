@@ -91,7 +91,8 @@ func startChild(t *testing.T, action string, setUp func(*exec.Cmd)) *child {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "-test.run=^TestSocketChild$")
-	cmd.Env = append(os.Environ(), childVariable+"="+action)
+	// The race detector's runtime sleeps for a second at exit unless told not to.
+	cmd.Env = append(os.Environ(), childVariable+"="+action, "GORACE=atexit_sleep_ms=0")
 	if setUp != nil {
 		setUp(cmd)
 	}

@@ -337,7 +337,9 @@ func TestRestarts(t *testing.T) {
 	h.send(initialized)
 	id := 0
 	for round := range 20 {
-		d.answerLater(&mu, &held, true)
+		mu.Lock()
+		held = make(chan struct{})
+		mu.Unlock()
 		const calls = 10
 		for i := range calls {
 			id++
@@ -375,20 +377,12 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-func (d *fakeDaemon) answerLater(mu *sync.Mutex, held *chan struct{}, later bool) {
-	mu.Lock()
-	defer mu.Unlock()
-	if later {
-		*held = make(chan struct{})
-	}
-}
-
 // The daemon goes down between two calls, and also while the host's first call is still to come.
 func TestRestartWhileIdle(t *testing.T) {
 	d := newFakeDaemon(t)
 	d.start()
 	h := run(t, &Bridge{Dial: d.dial}, true)
-	waitFor(t, "connection", func() bool { return d.received(0) != nil || d.connected() })
+	waitFor(t, "connection", d.connected)
 	d.stop()
 	h.send(initialize)
 	d.start()
