@@ -12,7 +12,10 @@ import (
 )
 
 // ServerName is how we call ourselves to MCP clients.
-const ServerName = "tmux-mcpd"
+const (
+	ServerName  = "tmux-mcpd"
+	serverTitle = "tmux"
+)
 
 // newMCP makes the protocol side that sessions share: mcp-go knows the
 // methods, the versions and the forms of their results.
@@ -21,7 +24,7 @@ func newMCP(version string, readOnly bool) *mcpserver.MCPServer {
 		mcpserver.WithToolCapabilities(false),
 		mcpserver.WithInstructions(tools.Instructions),
 		mcpserver.WithRecovery(),
-		mcpserver.WithTitle("tmux"),
+		mcpserver.WithTitle(serverTitle),
 	)
 	for _, t := range tools.All {
 		s.AddTool(newMCPTool(t, readOnly), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {

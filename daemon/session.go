@@ -289,7 +289,7 @@ func (s *session) respondToCall(ctx context.Context, m envelope, frame []byte) (
 	request := tools.Request{Arguments: params.Arguments, Caller: s.who(), Servers: s.daemon}
 	tool, ok := tools.Lookup(*name)
 	if !ok {
-		return appendToolError(nil, m.ID, tools.UnknownTool(*name)), nil
+		return s.toolError(m.ID, tools.UnknownTool(*name), isModern(params.Meta)), nil
 	}
 	if len(params.Meta) > 0 {
 		ctx = context.WithValue(ctx, requestKey{}, request)
@@ -299,7 +299,7 @@ func (s *session) respondToCall(ctx context.Context, m envelope, frame []byte) (
 	if err != nil {
 		var e *tools.Error
 		if errors.As(err, &e) {
-			return appendToolError(nil, m.ID, e), nil
+			return s.toolError(m.ID, e, false), nil
 		}
 		return errorFrame(m.ID, codeInternal, err.Error()), nil
 	}
@@ -320,20 +320,44 @@ func appendHead(dst []byte, id json.RawMessage) []byte {
 	return append(dst, ',')
 }
 
-func appendToolError(dst []byte, id json.RawMessage, e *tools.Error) []byte {
+// toolError is the frame of a tool's own error. A modern result names its type
+// and who made it.
+func (s *session) toolError(id json.RawMessage, e *tools.Error, modern bool) []byte {
+	type meta struct {
+		tools.ErrorMeta
+		Server *mcp.Implementation `json:"io.modelcontextprotocol/serverInfo,omitempty"`
+	}
 	result := struct {
 		Content []mcp.TextContent `json:"content"`
-		Meta    tools.ErrorMeta   `json:"_meta"`
+		Meta    meta              `json:"_meta"`
 		IsError bool              `json:"isError"`
-	}{[]mcp.TextContent{{Type: "text", Text: e.Error()}}, e.Meta(), true}
+		Type    mcp.ResultType    `json:"resultType,omitempty"`
+	}{
+		Content: []mcp.TextContent{{Type: "text", Text: e.Error()}},
+		Meta:    meta{ErrorMeta: e.Meta()},
+		IsError: true,
+	}
+	if modern {
+		result.Type = mcp.ResultTypeComplete
+		result.Meta.Server = &mcp.Implementation{Name: ServerName, Version: s.daemon.config.Version, Title: serverTitle}
+	}
 	body, err := json.Marshal(result)
 	if err != nil {
 		return errorFrame(id, codeInternal, "internal error")
 	}
-	dst = appendHead(dst, id)
-	dst = append(dst, `"result":`...)
-	dst = append(dst, body...)
-	return append(dst, "}\n"...)
+	frame := appendHead(nil, id)
+	frame = append(frame, `"result":`...)
+	frame = append(frame, body...)
+	return append(frame, "}\n"...)
+}
+
+// isModern reports whether the _meta of a request is that of the protocol from
+// 2026-07-28 on, which has no handshake and says who asks with each request.
+func isModern(meta json.RawMessage) bool {
+	var m struct {
+		Version string `json:"io.modelcontextprotocol/protocolVersion"`
+	}
+	return len(meta) > 0 && json.Unmarshal(meta, &m) == nil && mcp.IsModernProtocol(m.Version)
 }
 
 func errorFrame(id json.RawMessage, code int, message string) []byte {

@@ -50,17 +50,20 @@ func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Proce
 	if tmuxIsBusy(ctx) {
 		return nil, tools.ErrLater
 	}
-	_, values, err := v.Fetch(ctx, tools.Panes, []string{"pane_id", state.CurrentCommand, state.CurrentPath})
+	now, values, err := v.Fetch(ctx, tools.Panes, []string{state.CurrentCommand, state.CurrentPath})
 	if err != nil {
 		return nil, err
 	}
-	byPane := make(map[string]state.Process, len(values))
-	for _, row := range values {
-		byPane[row[0]] = state.Process{Command: row[1], Path: row[2]}
+	places := make(map[string]int, len(now.Panes))
+	for place, p := range now.Panes {
+		places[p.Value(state.PaneID)] = place
 	}
-	// A pane that has gone since has nothing in the foreground.
 	for _, i := range unknown {
-		processes[i] = byPane[panes[i].Value(state.PaneID)]
+		place, ok := places[panes[i].Value(state.PaneID)]
+		if !ok || now.Panes[place].PID != panes[i].PID || now.Panes[place].Dead != panes[i].Dead {
+			return nil, tools.ErrChanged
+		}
+		processes[i] = state.Process{Command: values[place][0], Path: values[place][1]}
 	}
 	return processes, nil
 }

@@ -133,6 +133,15 @@ func (q *query) source(name string) source {
 // tmux is being asked whether the cache is true, the answer is made from the
 // cache: if it was true, the answer is ready.
 func (q *query) run(ctx context.Context, answer func(context.Context, view) (*Result, error)) (*Result, error) {
+	for {
+		result, err := q.try(ctx, answer)
+		if !errors.Is(err, ErrChanged) || ctx.Err() != nil {
+			return result, err
+		}
+	}
+}
+
+func (q *query) try(ctx context.Context, answer func(context.Context, view) (*Result, error)) (*Result, error) {
 	if len(q.fetch) > 0 {
 		s, values, err := q.server.Fetch(ctx, q.scope, q.fetch)
 		if err != nil {

@@ -76,6 +76,10 @@ type Servers interface {
 // something else: ask again after that.
 var ErrLater = errors.New("tmux is being asked for something else")
 
+// ErrChanged says that what was asked about is not what tmux has any more: the
+// answer has to be made anew from a newer snapshot.
+var ErrChanged = errors.New("tmux has changed meanwhile")
+
 // A Server is one tmux server, running or not.
 type Server interface {
 	// Snapshot returns what tmux has at a moment after the call. A server
@@ -91,7 +95,9 @@ type Server interface {
 	// snapshot's pane or session in that place.
 	Fetch(ctx context.Context, scope Scope, fields []string) (s *state.Snapshot, values [][]string, err error)
 
-	// Processes returns what runs in each of the panes right now.
+	// Processes returns what runs in each of the panes right now. It fails with
+	// ErrChanged if one of them has gone or got another process since its
+	// snapshot.
 	Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error)
 
 	// Socket is the path of the server's socket with all links resolved.
