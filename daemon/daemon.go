@@ -59,6 +59,7 @@ type Daemon struct {
 	wg     sync.WaitGroup // goroutines that talk to tmux
 
 	nextSession atomic.Uint64
+	usage       []usage // of the tools, in the order of tools.All
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
@@ -87,6 +88,7 @@ func New(config Config) *Daemon {
 		started:  time.Now(),
 		servers:  make(map[string]*tmuxServer),
 		sessions: make(map[*session]struct{}),
+		usage:    make([]usage, len(tools.All)),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.readOnlyMCP = newMCP(config.Version, true)

@@ -365,4 +365,6 @@ func tmuxIsBusy(ctx context.Context) bool { return ctx.Value(laterKey{}) != nil 
 // counters are what status shows.
 type counters struct {
 	requests, probes, dumps, oneShots, fetches, notifications, attaches, exits atomic.Uint64
+	// unproven is how many dumps in a row were no clean baseline.
+	unproven atomic.Uint64
 }

@@ -55,7 +55,7 @@ type session struct {
 
 	initialized   atomic.Bool
 	spoken        atomic.Bool // the client has sent a request
-	calls_        atomic.Uint64
+	callCount     atomic.Uint64
 	notifications chan mcp.JSONRPCNotification
 	since         time.Time
 }
@@ -260,8 +260,11 @@ func (s *session) cancelled(id json.RawMessage) bool {
 
 // respond makes the frame that answers a request.
 func (s *session) respond(ctx context.Context, m envelope, frame []byte) ([]byte, error) {
-	if *m.Method == "tools/call" {
+	switch *m.Method {
+	case "tools/call":
 		return s.respondToCall(ctx, m, frame)
+	case StatusMethod:
+		return encodeResponse(m.ID, mcp.JSONRPCResponse{Result: s.daemon.Status()})
 	}
 	return encodeResponse(m.ID, s.mcp.HandleMessage(ctx, frame))
 }
@@ -270,7 +273,7 @@ func (s *session) respond(ctx context.Context, m envelope, frame []byte) ([]byte
 // mcp-go, which knows what their results need; all others are answered here,
 // from prepared bytes.
 func (s *session) respondToCall(ctx context.Context, m envelope, frame []byte) ([]byte, error) {
-	s.calls_.Add(1)
+	s.callCount.Add(1)
 	var params struct {
 		Name      json.RawMessage `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
