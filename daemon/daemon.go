@@ -53,6 +53,8 @@ type Daemon struct {
 	started time.Time
 	// The protocol side, with the tools announced as published and as read-only.
 	mcp, readOnlyMCP *mcpserver.MCPServer
+	// modernAddition is what results of the modern protocol have more.
+	modernAddition tools.Addition
 
 	ctx    context.Context // ends when the daemon stops
 	cancel context.CancelFunc
@@ -91,6 +93,7 @@ func New(config Config) *Daemon {
 		usage:    make([]usage, len(tools.All)),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.modernAddition = modernAddition(config.Version)
 	d.readOnlyMCP = newMCP(config.Version, true)
 	d.mcp = newMCP(config.Version, false)
 	if config.ReadOnlyHints {

@@ -43,6 +43,7 @@ type tmuxServer struct {
 	published   atomic.Pointer[state.Snapshot]
 	lastRequest atomic.Int64 // UnixNano
 	processes   *processTable
+	memo        tools.Memo
 	summary     atomic.Pointer[modeSummary]
 
 	// The holder of turn owns what follows.
