@@ -56,6 +56,8 @@ func TestPlace(t *testing.T) {
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$0", "@1"), terminalAt("$2", "@2")}}, "$2", ""},
 		{"two terminals on two windows of one session", survey{Default: "$0", Sessions: free("$0", "$1"),
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$1", "@2")}}, "$1", ""},
+		{"a control client does not disagree", survey{Default: "$0", Sessions: free("$0", "$1"),
+			Clients: []state.Client{terminalAt("$0", "@0"), terminalAt("$0", "@0"), controlAt("$1", "@1"), terminalAt("$1", "@1")}}, "$1", ""},
 		{"two that share a window before nobody", survey{Default: "$0", Sessions: free("$0", "$1"),
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$1", "@1")}}, "$1", ""},
 		{"another tmux-mcpd is no client", survey{Default: "$0", Sessions: free("$0", "$1"),
