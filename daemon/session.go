@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpserver "github.com/mark3labs/mcp-go/server"
@@ -253,9 +254,10 @@ func (s *session) start(ctx context.Context, r *request) error {
 	return nil
 }
 
-// validID returns the id if it is one that MCP allows, else nil.
+// validID returns the id if it is one that MCP allows, else nil. encoding/json
+// lets strings pass that are no UTF-8; echoed, they would spoil our own frame.
 func validID(id json.RawMessage) json.RawMessage {
-	if len(id) > 0 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9') {
+	if len(id) > 0 && utf8.Valid(id) && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9') {
 		return id
 	}
 	return nil
