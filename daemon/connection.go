@@ -193,6 +193,11 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 		return nil, err
 	}
 	f.dumped(snapshot, clean, hints, sent)
+	if clean {
+		c.counters.unproven.Store(0)
+	} else {
+		c.counters.unproven.Add(1)
+	}
 	c.schedule.mark()
 	if c.cost == 0 {
 		c.cost = took

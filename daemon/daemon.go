@@ -53,12 +53,15 @@ type Daemon struct {
 	started time.Time
 	// The protocol side, with the tools announced as published and as read-only.
 	mcp, readOnlyMCP *mcpserver.MCPServer
+	// modernAddition is what results of the modern protocol have more.
+	modernAddition tools.Addition
 
 	ctx    context.Context // ends when the daemon stops
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // goroutines that talk to tmux
 
 	nextSession atomic.Uint64
+	usage       []usage // of the tools, in the order of tools.All
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
@@ -87,8 +90,10 @@ func New(config Config) *Daemon {
 		started:  time.Now(),
 		servers:  make(map[string]*tmuxServer),
 		sessions: make(map[*session]struct{}),
+		usage:    make([]usage, len(tools.All)),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.modernAddition = modernAddition(config.Version)
 	d.readOnlyMCP = newMCP(config.Version, true)
 	d.mcp = newMCP(config.Version, false)
 	if config.ReadOnlyHints {

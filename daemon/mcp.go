@@ -34,6 +34,19 @@ func newMCP(version string, readOnly bool) *mcpserver.MCPServer {
 	return s
 }
 
+// modernAddition is what mcp-go adds to the results of the protocol from
+// 2026-07-28 on.
+func modernAddition(version string) tools.Addition {
+	identity, err := json.Marshal(mcp.Implementation{Name: ServerName, Version: version, Title: serverTitle})
+	if err != nil {
+		panic(err) // strings always encode
+	}
+	return tools.Addition{
+		Meta:   `,"` + mcp.MetaKeyServerInfo + `":` + string(identity),
+		Result: `,"resultType":"` + string(mcp.ResultTypeComplete) + `"`,
+	}
+}
+
 // contract is what mcp-go needs of a tool's entry in tools/list, the schemas
 // byte for byte.
 type contract struct {

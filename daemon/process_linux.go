@@ -222,9 +222,9 @@ func (f leaderFDs) read() (argv0, path string, ok bool) {
 	if err != nil {
 		return "", "", false
 	}
-	first := buf[:n]
-	if i := bytes.IndexByte(first, 0); i >= 0 {
-		first = first[:i]
+	first, _, whole := bytes.Cut(buf[:n], []byte{0})
+	if !whole && n == len(buf) {
+		return "", "", false // tmux reads arguments of any length
 	}
 	argv0 = string(first)
 	n, err = readlinkAt(f.dir, "cwd", buf[:])

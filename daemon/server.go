@@ -43,6 +43,7 @@ type tmuxServer struct {
 	published   atomic.Pointer[state.Snapshot]
 	lastRequest atomic.Int64 // UnixNano
 	processes   *processTable
+	memo        tools.Memo
 	summary     atomic.Pointer[modeSummary]
 
 	// The holder of turn owns what follows.
@@ -365,4 +366,6 @@ func tmuxIsBusy(ctx context.Context) bool { return ctx.Value(laterKey{}) != nil 
 // counters are what status shows.
 type counters struct {
 	requests, probes, dumps, oneShots, fetches, notifications, attaches, exits atomic.Uint64
+	// unproven is how many dumps in a row were no clean baseline.
+	unproven atomic.Uint64
 }

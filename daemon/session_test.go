@@ -126,7 +126,7 @@ func (a answer) String() string {
 }
 
 // request is a frame of a client's.
-func request(id, method, params string) string {
+func ask(id, method, params string) string {
 	frame := `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `"`
 	if params != "" {
 		frame += `,"params":` + params
@@ -148,56 +148,56 @@ var frameTests = []struct {
 }{
 	{"nothing", "", nil},
 	{"blank lines", "\n \r\n\t\n", nil},
-	{"ping", request("1", "ping", ""), []string{"1 result"}},
-	{"the last frame without a newline", strings.TrimSuffix(request("1", "ping", ""), "\n"), []string{"1 result"}},
-	{"CRLF and spaces", "  " + strings.TrimSuffix(request("1", "ping", ""), "\n") + " \r\n" + request("2", "ping", ""), []string{"1 result", "2 result"}},
-	{"handshake and calls", request("1", "initialize", initializeParams) + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" +
-		request("2", "tools/list", "") + request("3", "tools/call", listParams), []string{"1 result", "2 result", "3 result"}},
-	{"call before the handshake", request("1", "tools/call", listParams), []string{"1 result"}},
-	{"modern call", request("1", "tools/call", `{"name":"list_panes","arguments":{},`+modernMeta+`}`), []string{"1 result"}},
-	{"unknown method", request("1", "no/such", ""), []string{"1 -32601"}},
+	{"ping", ask("1", "ping", ""), []string{"1 result"}},
+	{"the last frame without a newline", strings.TrimSuffix(ask("1", "ping", ""), "\n"), []string{"1 result"}},
+	{"CRLF and spaces", "  " + strings.TrimSuffix(ask("1", "ping", ""), "\n") + " \r\n" + ask("2", "ping", ""), []string{"1 result", "2 result"}},
+	{"handshake and calls", ask("1", "initialize", initializeParams) + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" +
+		ask("2", "tools/list", "") + ask("3", "tools/call", listParams), []string{"1 result", "2 result", "3 result"}},
+	{"call before the handshake", ask("1", "tools/call", listParams), []string{"1 result"}},
+	{"modern call", ask("1", "tools/call", `{"name":"list_panes","arguments":{},`+modernMeta+`}`), []string{"1 result"}},
+	{"unknown method", ask("1", "no/such", ""), []string{"1 -32601"}},
 	{"unknown notification", `{"jsonrpc":"2.0","method":"no/such"}` + "\n", nil},
 	{"a response of the client's", `{"jsonrpc":"2.0","id":5,"result":{}}` + "\n" + `{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":"x"}}` + "\n", nil},
 
-	{"not JSON", "hello\n" + request("2", "ping", ""), []string{"null -32700", "2 result"}},
+	{"not JSON", "hello\n" + ask("2", "ping", ""), []string{"null -32700", "2 result"}},
 	{"JSON cut off", `{"jsonrpc":"2.0","id":1,"method":"ping"` + "\n", []string{"null -32700"}},
-	{"two messages in one line", strings.TrimSuffix(request("1", "ping", ""), "\n") + request("2", "ping", ""), []string{"null -32700"}},
+	{"two messages in one line", strings.TrimSuffix(ask("1", "ping", ""), "\n") + ask("2", "ping", ""), []string{"null -32700"}},
 	{"no object", "5\n\"x\"\nnull\ntrue\n", []string{"null -32600", "null -32600", "null -32600", "null -32600"}},
-	{"batch", "[" + strings.TrimSuffix(request("1", "ping", ""), "\n") + "]\n[]\n", []string{"null -32600", "null -32600"}},
+	{"batch", "[" + strings.TrimSuffix(ask("1", "ping", ""), "\n") + "]\n[]\n", []string{"null -32600", "null -32600"}},
 	{"no method", `{"jsonrpc":"2.0","id":1}` + "\n", []string{"1 -32600"}},
 	{"method of the wrong type", `{"jsonrpc":"2.0","id":1,"method":5}` + "\n", []string{"1 -32600"}},
 	{"no version", `{"id":1,"method":"ping"}` + "\n", []string{"1 -32600"}},
 	{"version 1.0", `{"jsonrpc":"1.0","id":1,"method":"ping"}` + "\n", []string{"1 -32600"}},
 	{"nested too deep", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}}\n", []string{"null -32700"}},
-	{"brackets in a string", request("1", "ping", `{"a":"`+strings.Repeat("[{", 100)+`\""}`), []string{"1 result"}},
-	{"too long", request("1", "ping", `{"a":"`+strings.Repeat("x", maxFrame)+`"}`), []string{"null -32600"}},
-	{"almost too long", request("1", "ping", `{"a":"`+strings.Repeat("x", maxFrame-100)+`"}`), []string{"1 result"}},
+	{"brackets in a string", ask("1", "ping", `{"a":"`+strings.Repeat("[{", 100)+`\""}`), []string{"1 result"}},
+	{"too long", ask("1", "ping", `{"a":"`+strings.Repeat("x", maxFrame)+`"}`), []string{"null -32600"}},
+	{"almost too long", ask("1", "ping", `{"a":"`+strings.Repeat("x", maxFrame-100)+`"}`), []string{"1 result"}},
 
-	{"ids as they were written", request("9007199254740993", "ping", "") + request("-1", "ping", "") + request("1e2", "ping", "") + request(`"a\u0041\/"`, "ping", "") + request(`""`, "ping", ""),
+	{"ids as they were written", ask("9007199254740993", "ping", "") + ask("-1", "ping", "") + ask("1e2", "ping", "") + ask(`"a\u0041\/"`, "ping", "") + ask(`""`, "ping", ""),
 		[]string{"9007199254740993 result", "-1 result", "1e2 result", `"a\u0041\/" result`, `"" result`}},
-	{"ids that are none", request("null", "ping", "") + request("true", "ping", "") + request("{}", "ping", "") + request("[1]", "ping", ""),
+	{"ids that are none", ask("null", "ping", "") + ask("true", "ping", "") + ask("{}", "ping", "") + ask("[1]", "ping", ""),
 		[]string{"null -32600", "null -32600", "null -32600", "null -32600"}},
-	{"an id that is not UTF-8", request("\"\xff\"", "ping", ""), []string{"null -32600"}},
-	{"one id twice", request("1", "tools/call", listParams) + request("1", "tools/call", listParams), []string{"1 result", "1 result"}},
+	{"an id that is not UTF-8", ask("\"\xff\"", "ping", ""), []string{"null -32600"}},
+	{"one id twice", ask("1", "tools/call", listParams) + ask("1", "tools/call", listParams), []string{"1 result", "1 result"}},
 
-	{"call without params", request("1", "tools/call", ""), []string{"1 -32602"}},
-	{"call without a name", request("1", "tools/call", "{}") + request("2", "tools/call", `{"name":null}`) + request("3", "tools/call", `{"name":5}`) + request("4", "tools/call", "[]"),
+	{"call without params", ask("1", "tools/call", ""), []string{"1 -32602"}},
+	{"call without a name", ask("1", "tools/call", "{}") + ask("2", "tools/call", `{"name":null}`) + ask("3", "tools/call", `{"name":5}`) + ask("4", "tools/call", "[]"),
 		[]string{"1 -32602", "2 -32602", "3 -32602", "4 -32602"}},
-	{"arguments of another type", request("1", "tools/call", `{"name":"list_panes","arguments":[]}`) + request("2", "tools/call", `{"name":"list_panes","arguments":"x"}`) + request("3", "tools/call", `{"name":"list_panes","arguments":0}`),
+	{"arguments of another type", ask("1", "tools/call", `{"name":"list_panes","arguments":[]}`) + ask("2", "tools/call", `{"name":"list_panes","arguments":"x"}`) + ask("3", "tools/call", `{"name":"list_panes","arguments":0}`),
 		[]string{"1 -32602", "2 -32602", "3 -32602"}},
-	{"arguments null", request("1", "tools/call", `{"name":"list_panes","arguments":null}`), []string{"1 result"}},
-	{"unknown tool", request("1", "tools/call", `{"name":"no_such"}`) + request("2", "tools/call", `{"name":"no_such",`+modernMeta+`}`), []string{"1 isError", "2 isError"}},
-	{"unknown argument", request("1", "tools/call", `{"name":"list_panes","arguments":{"x":1}}`), []string{"1 isError"}},
-	{"absent session", request("1", "tools/call", `{"name":"list_panes","arguments":{"session_name":"x"}}`), []string{"1 isError"}},
-	{"names that are not UTF-8", request("1", "tools/call", "{\"name\":\"\xff\"}") + request("2", "tools/call", "{\"name\":\"list_panes\",\"arguments\":{\"session_name\":\"\xff\"}}") +
-		request("3", "tools/call", "{\"name\":\"list_panes\",\"arguments\":{\"\xff\":1}}"), []string{"1 isError", "2 isError", "3 isError"}},
+	{"arguments null", ask("1", "tools/call", `{"name":"list_panes","arguments":null}`), []string{"1 result"}},
+	{"unknown tool", ask("1", "tools/call", `{"name":"no_such"}`) + ask("2", "tools/call", `{"name":"no_such",`+modernMeta+`}`), []string{"1 isError", "2 isError"}},
+	{"unknown argument", ask("1", "tools/call", `{"name":"list_panes","arguments":{"x":1}}`), []string{"1 isError"}},
+	{"absent session", ask("1", "tools/call", `{"name":"list_panes","arguments":{"session_name":"x"}}`), []string{"1 isError"}},
+	{"names that are not UTF-8", ask("1", "tools/call", "{\"name\":\"\xff\"}") + ask("2", "tools/call", "{\"name\":\"list_panes\",\"arguments\":{\"session_name\":\"\xff\"}}") +
+		ask("3", "tools/call", "{\"name\":\"list_panes\",\"arguments\":{\"\xff\":1}}"), []string{"1 isError", "2 isError", "3 isError"}},
 
-	{"hello", `{"jsonrpc":"2.0","method":"notifications/tmux-mcpd/hello","params":{"version":"1","env":{"TMUX_TMPDIR":"/nonexistent/x","PATH":"/"}}}` + "\n" + request("1", "ping", ""),
+	{"hello", `{"jsonrpc":"2.0","method":"notifications/tmux-mcpd/hello","params":{"version":"1","env":{"TMUX_TMPDIR":"/nonexistent/x","PATH":"/"}}}` + "\n" + ask("1", "ping", ""),
 		[]string{"notifications/tmux-mcpd/hello", "1 result"}},
 	{"hello of the wrong form", `{"jsonrpc":"2.0","method":"notifications/tmux-mcpd/hello","params":[]}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/tmux-mcpd/hello","params":{"env":5}}` + "\n", nil},
 	{"cancelling what is not running", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}` + "\n" +
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":5}` + "\n" + request("1", "ping", ""), []string{"1 result"}},
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":5}` + "\n" + ask("1", "ping", ""), []string{"1 result"}},
 }
 
 func TestFrames(t *testing.T) {
@@ -236,7 +236,7 @@ func TestProtocolVersions(t *testing.T) {
 		if asked != "" {
 			params += `,"protocolVersion":` + asked
 		}
-		answers := converse(t, d, caller, []byte(request("1", "initialize", params+"}")))
+		answers := converse(t, d, caller, []byte(ask("1", "initialize", params+"}")))
 		if len(answers) != 1 || answers[0].Error != nil {
 			t.Errorf("%s: %v", asked, answers)
 			continue
@@ -259,7 +259,7 @@ func TestCancelledCallIsNotAnswered(t *testing.T) {
 	s := server.(view).server
 	s.turn <- struct{}{}
 	cancel := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n"
-	answers := converse(t, d, caller, []byte(request("1", "tools/call", listParams)+cancel+request("2", "ping", "")))
+	answers := converse(t, d, caller, []byte(ask("1", "tools/call", listParams)+cancel+ask("2", "ping", "")))
 	s.endTurn()
 	if len(answers) != 1 || answers[0].String() != "2 result" {
 		t.Errorf("answered %v, want 2 only", answers)
@@ -274,7 +274,7 @@ func FuzzFrames(f *testing.F) {
 		}
 	}
 	for _, filters := range []string{`{"pane_id":"%0"}`, `"{\"pane_title__regex\":\"(a+)+$\"}"`, `{"nope":1}`, `{"@x__in":["a"]}`, `[]`} {
-		f.Add([]byte(request("1", "tools/call", `{"name":"list_panes","arguments":{"filters":`+filters+`,"window_index":0}}`)))
+		f.Add([]byte(ask("1", "tools/call", `{"name":"list_panes","arguments":{"filters":`+filters+`,"window_index":0}}`)))
 	}
 	d, caller := lonelyDaemon(f)
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -25,6 +25,9 @@ func (v view) Socket() string { return v.server.socket }
 // SocketName is the name that was asked for, "" for none.
 func (v view) SocketName() string { return v.name }
 
+// Memo keeps the server's last answers.
+func (v view) Memo() *tools.Memo { return &v.server.memo }
+
 // Snapshot: see tools.Server.
 func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	return v.server.snapshot(ctx, meanwhile)

@@ -101,6 +101,10 @@ var findTmux = sync.OnceValues(func() (foundTmux, error) {
 // requireTmux returns the path of the tmux under test, or fails the test.
 func requireTmux(t testing.TB) string {
 	t.Helper()
+	// go test caches a result by the variables that tests read, but TestMain has
+	// read this one before the reading is recorded: without a second look the
+	// result of one tmux is given out as that of another.
+	_ = os.Getenv("TMUX_MCPD_TEST_TMUX")
 	path, _, err := realTmux()
 	if err != nil {
 		t.Fatalf("no usable tmux: %v", err)

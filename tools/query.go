@@ -24,14 +24,13 @@ type query struct {
 	processes bool     // match looks at what runs in the rows' panes
 	others    bool     // match looks at what runs in panes that rows are related to
 
-	callerPane  string
-	callerKnown bool
+	place place // of the caller
 }
 
 // A candidate is a row that may become part of the answer.
 type candidate struct {
 	session *state.Session // of list_sessions
-	place   int            // of session in the snapshot
+	index   int            // of session in the snapshot
 	pane    *state.Pane    // the session's active pane there; may be nil
 	process state.Process
 	read    bool // process has been read
@@ -78,8 +77,7 @@ func newQuery(r Request, args arguments, scope Scope) (*query, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &query{server: server, scope: scope}
-	q.callerPane, q.callerKnown = r.Caller.place(server.Socket())
+	q := &query{server: server, scope: scope, place: r.Caller.on(server.Socket())}
 	q.match, q.filterErr = CompileFilter(args.filters, scope)
 	if q.match != nil {
 		for _, name := range q.match.Fields() {
@@ -262,7 +260,7 @@ func (e *evaluation) value(r candidate, s source) string {
 		return e.server.SocketName()
 	}
 	if s.kind == fromFetch && e.scope == Sessions {
-		return e.values[r.place][s.index]
+		return e.values[r.index][s.index]
 	}
 	pane := e.pane(r, s.of)
 	if pane == nil {
@@ -279,7 +277,7 @@ func (e *evaluation) value(r candidate, s source) string {
 	case fromFetch:
 		return e.values[e.places[pane]][s.index]
 	case fromCaller:
-		if is := e.isCaller(pane); is != "null" {
+		if is := e.query.place.isCaller(pane); is != "null" {
 			return is
 		}
 		return ""
@@ -317,15 +315,4 @@ func (q *query) readProcesses(ctx context.Context, rows []candidate) error {
 		}
 	}
 	return nil
-}
-
-// isCaller is the JSON of is_caller.
-func (q *query) isCaller(p *state.Pane) string {
-	switch {
-	case !q.callerKnown:
-		return "null"
-	case q.callerPane != "" && p.Value(state.PaneID) == q.callerPane:
-		return "true"
-	}
-	return "false"
 }

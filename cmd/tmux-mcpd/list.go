@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tmux-mcpd/daemon"
 	"golang.org/x/sys/unix"
+	"tmux-mcpd/daemon"
 )
 
 // listTimeout bounds a whole listing. The daemon's own deadline is shorter
