@@ -123,14 +123,9 @@ func (c *connection) wakeUp() {
 	}
 }
 
-func (c *connection) ended() bool {
-	select {
-	case <-c.client.Done():
-		return true
-	default:
-		return false
-	}
-}
+// ended reports whether tmux takes no commands from us any more. It is true
+// before a call fails for that reason, which Done does not promise.
+func (c *connection) ended() bool { return c.client.Err() != nil }
 
 // refresh returns a snapshot of what tmux has at a moment after the call.
 func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
