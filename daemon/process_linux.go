@@ -71,7 +71,7 @@ func (t *processTable) read(panes []*state.Pane, processes []state.Process, serv
 
 // parallelPanes is measured: below it, waking another thread costs more than
 // it saves.
-const parallelPanes = 48
+const parallelPanes = 16
 
 func (t *processTable) readSome(panes []*state.Pane, processes []state.Process, first, server int, v controlmode.Version) (unknown []int) {
 	for i, p := range panes {
