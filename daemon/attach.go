@@ -155,8 +155,9 @@ func (s *tmuxServer) oneShot(ctx context.Context) (*state.Snapshot, error) {
 
 // empty is what a server has that is not running.
 func (s *tmuxServer) empty() *state.Snapshot {
-	s.published.Store(nil)
-	return &state.Snapshot{}
+	snapshot := &state.Snapshot{}
+	s.publish(snapshot)
+	return snapshot
 }
 
 // A surveyReply is what the one-shot command said.
@@ -171,6 +172,7 @@ const extraMark = "tmux-mcpd-extra\n"
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
 func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyReply, error) {
+	s.surveyed = time.Now()
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
 	if err != nil {
@@ -326,12 +328,13 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	}
 	since := time.Since(c.fresh.sent)
 	dirty = c.hints.Load() != c.fresh.hints
-	budget := share * c.cost
 	h := prove
 	switch {
-	case c.urgent.Load() || dirty && since >= budget:
+	case c.urgent.Load():
 	case dirty:
-		return budget - since
+		if wait := c.budget.take(c.cost); wait > 0 {
+			return wait
+		}
 	case since >= c.interval() && time.Unix(0, s.lastRequest.Load()).After(c.fresh.sent):
 		h = dump
 	default:
@@ -351,7 +354,7 @@ func (s *tmuxServer) tick(c *connection) bool {
 	idle := time.Since(time.Unix(0, s.lastRequest.Load()))
 	limit := s.config.IdleDetach
 	lone := c.lone.Load()
-	leave := limit > 0 && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
+	leave := limit > 0 && !s.push.active() && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
 	// tmux does not announce options: while we are a session's only client,
 	// somebody may set one that makes us the reason for which it lives on.
 	watch := lone && time.Since(time.Unix(0, c.exchanged.Load())) >= maxAge*9/10

@@ -32,8 +32,9 @@ type connection struct {
 	session    string // where our client is
 	attachedAt string // what attaching made of its session_last_attached
 
-	fresh freshness
-	cost  time.Duration // of a dump, smoothed
+	fresh  freshness
+	cost   time.Duration // of a dump, smoothed
+	budget budget        // for dumps after notifications
 
 	// hints counts the notifications that may mean a change.
 	hints atomic.Uint64
@@ -87,6 +88,36 @@ const (
 // that they would take more than their share of tmux's time.
 func (c *connection) interval() time.Duration { return max(maxAge, share*c.cost) }
 
+// A budget bounds what dumps in the background cost tmux: its share of the time
+// that passes, which may be saved up to a burst.
+type budget struct {
+	credit time.Duration
+	since  time.Time
+}
+
+// burst is worth five seconds: some hundred dumps of a small server, so that a
+// change after a quiet time is always dumped at once.
+const burst = 5 * time.Second / share
+
+// take takes the cost of a dump, or says how long to wait for it.
+func (b *budget) take(cost time.Duration) (wait time.Duration) {
+	now := time.Now()
+	if b.since.IsZero() {
+		b.credit = burst
+	} else {
+		b.credit = min(burst, b.credit+now.Sub(b.since)/share)
+	}
+	b.since = now
+	if cost > burst {
+		cost = burst
+	}
+	if b.credit < cost {
+		return (cost - b.credit) * share
+	}
+	b.credit -= cost
+	return 0
+}
+
 // irrelevant are the notifications that never mean a change of anything that
 // the cache holds. What is not known is relevant.
 var irrelevant = map[string]bool{
@@ -131,9 +162,9 @@ func (c *connection) ended() bool { return c.client.Err() != nil }
 func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	f := &c.fresh
 	// What is known to be out of date already is not worth working with.
-	hopeful := f.snapshot != nil && h == prove && f.proven(&c.hints) &&
-		time.Since(f.sent) < c.interval() && !c.schedule.moved()
-	if h == prove {
+	hopeful := f.snapshot != nil && h != dump && f.proven(&c.hints) &&
+		(h == watchOnly || time.Since(f.sent) < c.interval()) && !c.schedule.moved()
+	if h != dump {
 		c.counters.probes.Add(1)
 		call, err := c.client.Send(c.probe, 1)
 		if err != nil {

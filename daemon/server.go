@@ -44,6 +44,7 @@ type tmuxServer struct {
 	lastRequest atomic.Int64 // UnixNano
 	processes   *processTable
 	memo        tools.Memo
+	push        pusher
 	summary     atomic.Pointer[modeSummary]
 
 	// The holder of turn owns what follows.
@@ -51,6 +52,7 @@ type tmuxServer struct {
 	attaching *attachment // nil: not under way
 	attach    backOff
 	traces    map[string]trace // by session
+	surveyed  time.Time        // when a one-shot command was run last
 }
 
 // A round is one exchange that several requests wait for. It is sealed when it
@@ -81,6 +83,9 @@ const (
 	prove how = iota
 	// dump dumps: the cache has come of age.
 	dump
+	// watchOnly is prove for a cache that need not be young: for those who want
+	// to be told of changes, not to be answered.
+	watchOnly
 )
 
 func newServer(d *Daemon, socket string) *tmuxServer {
@@ -93,6 +98,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 		wg:        &d.wg,
 		turn:      make(chan struct{}, 1),
 		processes: newProcessTable(),
+		push:      pusher{poke: make(chan struct{}, 1), watched: make(map[string]*watched)},
 	}
 	s.summary.Store(&modeSummary{})
 	return s
@@ -293,6 +299,7 @@ func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.
 func (s *tmuxServer) publish(snapshot *state.Snapshot) {
 	s.published.Store(snapshot)
 	s.processes.prune(snapshot)
+	s.push.wake()
 }
 
 // drop forgets a connection that has ended by itself.

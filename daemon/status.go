@@ -126,7 +126,7 @@ func (s *tmuxServer) status() ServerStatus {
 		case c.unproven.Load() >= alwaysUnproven:
 			status.Reason = "something runs in tmux with every dump (a hook on after-list-panes?), so that each request dumps"
 		}
-	case snapshot != nil:
+	case snapshot != nil && len(snapshot.Panes) > 0:
 		status.Mode = "one-shot"
 	}
 	if snapshot != nil {

@@ -72,6 +72,9 @@ var ResourceKinds = []ResourceKind{
 	},
 }
 
+// HasID reports whether there is one resource of the kind per thing.
+func (k *ResourceKind) HasID() bool { return k.sigil != 0 }
+
 // A Resource is what a URI names.
 type Resource struct {
 	Kind   *ResourceKind
@@ -181,13 +184,13 @@ func (r Resource) Rows(ctx context.Context, server Server, s *state.Snapshot, ca
 // IDs lists the numbers of the ids that a kind has in a snapshot and that begin
 // with the given text, for completion.
 func (k *ResourceKind) IDs(s *state.Snapshot, prefix string) []string {
+	ids := []string{}
 	column, ok := map[byte]state.Column{'$': state.SessionID, '@': state.WindowID, '%': state.PaneID}[k.sigil]
 	if !ok {
-		return nil
+		return ids
 	}
 	prefix = strings.TrimPrefix(prefix, string(k.sigil))
 	seen := make(map[string]bool)
-	var ids []string
 	for _, p := range s.Panes {
 		id := p.Value(column)[1:]
 		if !seen[id] && strings.HasPrefix(id, prefix) {
