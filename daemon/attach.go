@@ -234,7 +234,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 		session, reason = "", "connections end as soon as they begin"
 	}
 	m := *s.summary.Load()
-	m.Control, m.Reason, m.Version, m.PID, m.ProcPID, m.SocketGone = false, reason, v.Version, v.PID, 0, false
+	m.Control, m.Reason, m.Version, m.PID, m.ProcPID, m.SocketGone = false, reason, controlmode.ParseVersion(v.Version), v.PID, 0, false
 	if peer == v.PID {
 		m.ProcPID = peer
 	}

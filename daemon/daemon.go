@@ -68,6 +68,7 @@ type Daemon struct {
 	mu       sync.Mutex
 	servers  map[string]*tmuxServer // by the real path of the socket
 	sessions map[*session]struct{}
+	admitted int // clients of Serve, each from before its session begins
 }
 
 // New makes a daemon that serves nobody yet.
@@ -134,6 +135,7 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 			continue
 		}
 		clients.Go(func() {
+			defer d.dismiss()
 			caller := peerCaller(conn)
 			if err := d.serveSession(ctx, conn, caller); err != nil {
 				d.log.Debug("client ended", "err", err)
@@ -167,11 +169,23 @@ func (d *Daemon) stop() {
 	d.wg.Wait()
 }
 
-// admit reports whether one more client may be served.
+// admit reports whether one more client may be served, and counts it: those who
+// come in one burst have no sessions yet.
 func (d *Daemon) admit() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.sessions) < d.config.MaxClients
+	if d.admitted >= d.config.MaxClients {
+		return false
+	}
+	d.admitted++
+	return true
+}
+
+// dismiss takes back what admit has counted.
+func (d *Daemon) dismiss() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.admitted--
 }
 
 // Server finds the tmux server that a caller means: see tools.Servers.

@@ -66,7 +66,7 @@ type round struct {
 type modeSummary struct {
 	Control    bool
 	Reason     string // why one-shot
-	Version    string
+	Version    controlmode.Version
 	PID        int
 	ProcPID    int // PID if /proc here shows that process, else 0
 	SocketGone bool
@@ -330,7 +330,7 @@ func (s *tmuxServer) summarize(reason string) {
 	old := s.summary.Load()
 	m.LastError, m.Version, m.PID, m.ProcPID = old.LastError, old.Version, old.PID, old.ProcPID
 	if c := s.conn; c != nil {
-		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version.String(), c.pid, c.procPID, c.socketGone
+		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version, c.pid, c.procPID, c.socketGone
 	}
 	s.summary.Store(&m)
 }

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +36,7 @@ type session struct {
 	stream io.ReadWriteCloser
 	mcp    *mcpserver.MCPServer // set by the reader, before any request it is for
 
-	frames frameReader
+	frames *frameReader
 	// slots bounds the requests that are being answered; a client that sends
 	// more is not read from until some are done.
 	slots chan struct{}
@@ -53,10 +54,10 @@ type session struct {
 	caller  tools.Caller
 	running map[string]*request // by the bytes of the id
 	info    mcp.Implementation
-	caps    mcp.ClientCapabilities
 	version string
 	modern  []byte // the params._meta that mcp-go has found to be a modern one's
 	bridge  string // the version of the bridge between us and the client
+	greeted bool   // by a hello
 
 	initialized   atomic.Bool
 	spoken        atomic.Bool // the client has sent a request
@@ -69,10 +70,16 @@ const (
 	maxFrame      = 1 << 20 // bytes of one frame from a client
 	maxNesting    = 64
 	maxRunning    = 64
+	maxName       = 256     // bytes of a client's name, and of its version
+	maxVariable   = 8 << 10 // bytes of a variable in a hello: two paths
+	maxModern     = 4 << 10 // bytes of a _meta that is remembered
 	writeDeadline = 5 * time.Second
 	// silence is how long a client may be connected without having asked
 	// anything.
 	silence = 60 * time.Second
+	// frameTime is how long a frame may take from its first byte to its last. An
+	// honest client writes it at once; one that drips would be served for ever.
+	frameTime = 30 * time.Second
 	// drain is how long answers may take once the daemon stops.
 	drain = 2 * time.Second
 )
@@ -99,7 +106,10 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 		notifications: make(chan mcp.JSONRPCNotification, 64),
 		since:         time.Now(),
 	}
-	s.frames = newFrameReader(stream)
+	s.frames = newFrameReader(stream, func() {
+		_ = s.writeError(nil, codeInvalidRequest, fmt.Sprintf("a message was begun and not ended within %v", frameTime))
+		stream.Close()
+	})
 	if c, ok := stream.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		s.setWriteDeadline = c.SetWriteDeadline
 	}
@@ -144,8 +154,15 @@ func (s *session) stopReading() {
 	s.stream.Close()
 }
 
-// read reads frames and starts what answers them, until there are no more.
-func (s *session) read(ctx context.Context) error {
+// read reads frames and starts what answers them, until there are no more. A
+// panic ends this client's connection and nobody else's.
+func (s *session) read(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.daemon.log.Error("a client's frame panicked", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
 	ctx = s.mcp.WithContext(ctx, s)
 	for {
 		frame, err := s.frames.next()
@@ -208,7 +225,7 @@ func (s *session) handle(ctx context.Context, frame []byte) error {
 	case validID(m.ID) == nil:
 		return s.writeError(nil, codeInvalidRequest, "an id must be a string or a number")
 	}
-	return s.start(ctx, &request{id: bytes.Clone(m.ID), method: *m.Method, params: bytes.Clone(m.Params), frame: bytes.Clone(frame)})
+	return s.start(ctx, &request{id: bytes.Clone(m.ID), method: *m.Method, params: bytes.Clone(m.Params), frame: bytes.Clone(frame), mcp: s.mcp})
 }
 
 // A request is one that is being answered.
@@ -217,6 +234,7 @@ type request struct {
 	method string // "" for a call that was read without decoding
 	params []byte
 	frame  []byte
+	mcp    *mcpserver.MCPServer
 
 	// Of a call that was read without decoding.
 	tool      int // in tools.All
@@ -293,7 +311,28 @@ func (s *session) answer(ctx context.Context, r *request) {
 		s.daemon.log.Error("an answer cannot be encoded", "method", r.method, "err", err)
 		s.writeError(r.id, codeInternal, "internal error")
 	default:
+		s.forward()
 		s.write(response)
+	}
+}
+
+// forward writes the notifications that mcp-go has left with us. It is done
+// before an answer: that to subscriptions/listen comes after its
+// acknowledgement, and a list that is announced as changed before the answer
+// with the change.
+func (s *session) forward() {
+	for {
+		select {
+		case n := <-s.notifications:
+			frame, err := json.Marshal(n)
+			if err != nil {
+				s.daemon.log.Error("a notification cannot be encoded", "method", n.Method, "err", err)
+				continue
+			}
+			s.write(append(frame, '\n'))
+		default:
+			return
+		}
 	}
 }
 
@@ -331,7 +370,7 @@ func (s *session) respond(ctx context.Context, r *request) ([]byte, error) {
 	case StatusMethod:
 		return encodeResponse(r.id, mcp.JSONRPCResponse{Result: s.daemon.Status()})
 	}
-	return encodeResponse(r.id, s.mcp.HandleMessage(ctx, r.frame))
+	return encodeResponse(r.id, r.mcp.HandleMessage(ctx, r.frame))
 }
 
 // respondToCall answers a tools/call that parseCall did not take. The first
@@ -365,16 +404,18 @@ func (s *session) respondToCall(ctx context.Context, r *request) ([]byte, error)
 	begun := time.Now()
 	s.callCount.Add(1)
 	ctx = context.WithValue(ctx, requestKey{}, tools.Request{Arguments: params.Arguments, Caller: s.who(), Servers: s.daemon})
-	response := s.mcp.HandleMessage(ctx, r.frame)
+	response := r.mcp.HandleMessage(ctx, r.frame)
 	answered, ok := response.(mcp.JSONRPCResponse)
 	failed := !ok
 	if ok {
 		if result, ok := answered.Result.(mcp.CallToolResult); ok {
 			failed = result.IsError
 		}
-		s.mu.Lock()
-		s.modern = params.Meta
-		s.mu.Unlock()
+		if len(params.Meta) <= maxModern {
+			s.mu.Lock()
+			s.modern = params.Meta
+			s.mu.Unlock()
+		}
 	}
 	s.daemon.usage[tool].took(time.Since(begun), failed)
 	return encodeResponse(r.id, response)
@@ -487,7 +528,7 @@ func (s *session) notified(ctx context.Context, method string, params json.RawMe
 		s.mu.Lock()
 		r := s.running[string(p.RequestID)]
 		s.mu.Unlock()
-		if r != nil {
+		if r != nil && r.method != "initialize" { // which must not be cancelled, says MCP
 			r.cancelled.Store(true)
 			if r.cancel != nil {
 				r.cancel()
@@ -578,24 +619,30 @@ func (s *session) GetClientInfo() mcp.Implementation {
 	return s.info
 }
 
+// SetClientInfo keeps what we have a use for: a client can send a megabyte.
 func (s *session) SetClientInfo(info mcp.Implementation) {
+	info = mcp.Implementation{Name: shortened(info.Name), Version: shortened(info.Version)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.info.Name != info.Name || s.info.Version != info.Version {
+		s.modern = nil // its calls must introduce their client again
+	}
 	s.info = info
 	s.caller.Client = info.Name + " " + info.Version
 }
 
-func (s *session) GetClientCapabilities() mcp.ClientCapabilities {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.caps
+// shortened is at most maxName bytes of a name, cut between characters.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxName], "")
 }
 
-func (s *session) SetClientCapabilities(caps mcp.ClientCapabilities) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.caps = caps
-}
+// What clients are able to do makes no difference to us.
+
+func (s *session) GetClientCapabilities() mcp.ClientCapabilities { return mcp.ClientCapabilities{} }
+func (s *session) SetClientCapabilities(mcp.ClientCapabilities)  {}
 
 func (s *session) ProtocolVersion() string {
 	s.mu.Lock()

@@ -112,7 +112,7 @@ func (s *session) status() ClientStatus {
 func (s *tmuxServer) status() ServerStatus {
 	m, c := s.summary.Load(), &s.counters
 	status := ServerStatus{
-		Socket: s.socket, Version: m.Version, PID: m.PID, Mode: "none", Reason: m.Reason, LastError: m.LastError,
+		Socket: s.socket, Version: m.Version.String(), PID: m.PID, Mode: "none", Reason: m.Reason, LastError: m.LastError,
 		Requests: c.requests.Load(), Probes: c.probes.Load(), Dumps: c.dumps.Load(), Fetches: c.fetches.Load(),
 		OneShots: c.oneShots.Load(), Notifications: c.notifications.Load(), Attaches: c.attaches.Load(), Exits: c.exits.Load(),
 	}
