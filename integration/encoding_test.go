@@ -238,7 +238,7 @@ func TestEncoding(t *testing.T) {
 	t.Run("filters", func(t *testing.T) {
 		t.Parallel()
 		h := hostModes[0].open(t, s.home, launch{})
-		checkOddFilters(t, s, h.mcpClient)
+		checkOddFilters(t, s, want, h.mcpClient)
 	})
 }
 
@@ -252,13 +252,21 @@ func (s *tmuxServer) waitSomeGuest() {
 
 // checkOddFilters wants every odd name and title to find its own rows, and no
 // others, by the exact text.
-func checkOddFilters(t *testing.T, s *tmuxServer, c *mcpClient) {
+func checkOddFilters(t *testing.T, s *tmuxServer, want map[string]texts, c *mcpClient) {
 	t.Helper()
 	out := s.run("list-panes", "-a", "-F", joinFormats("pane_id", "window_name", "pane_title", "session_name"))
 	found := map[string]map[string][]string{"window_name": {}, "pane_title": {}, "session_name": {}}
 	for _, v := range splitRows(out) {
 		for i, key := range []string{"window_name", "pane_title", "session_name"} {
-			found[key][v[i+1]] = append(found[key][v[i+1]], v[0])
+			text, _ := shownAs(v[i+1]).(string)
+			found[key][text] = append(found[key][text], v[0])
+		}
+	}
+	// Directories are asked for as they are shown as well.
+	found["pane_current_path"] = map[string][]string{}
+	for pane, w := range want {
+		if text := w.path.(string); text != s.home.dir {
+			found["pane_current_path"][text] = []string{pane}
 		}
 	}
 	for key, byText := range found {
