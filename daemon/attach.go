@@ -166,8 +166,10 @@ type surveyReply struct {
 	extra    []byte // the output of further commands
 }
 
-// extraMark separates the survey from the output of further commands.
-const extraMark = "tmux-mcpd-extra\n"
+// extraMark is the line between the rows of panes and the output of further
+// commands. Names may hold any line that can be known, and no two fields that
+// end with the mark stand side by side.
+func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark }
 
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
@@ -190,7 +192,7 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {
-		args = append(append(args, ";", displayFormat, "-p", strings.TrimSpace(extraMark), ";"), further...)
+		args = append(append(args, ";", displayFormat, "-p", s.extraMark(), ";"), further...)
 	}
 	out, err := t.Run(ctx, args...)
 	switch {
@@ -207,7 +209,7 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		s.noteError(err)
 		return nil, s.fail(s.config.explain(ctx, t.Path, err))
 	}
-	out, extra, _ := bytes.Cut(out, []byte(extraMark))
+	out, extra, _ := bytes.Cut(out, []byte(s.extraMark()+"\n"))
 	panes, clients, v, err := parseSurvey(out)
 	if err != nil {
 		return nil, s.fail(err)

@@ -209,14 +209,12 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	for _, r := range replies {
 		clean = f.reply(r) && clean
 		if r.Failed {
-			f.clean = false
-			return nil, fmt.Errorf("tmux: %s", r.Body)
+			return nil, c.giveUp(errRefused)
 		}
 	}
 	snapshot, err := c.framing.Build(replies[0].Body, replies[1].Body, f.snapshot)
 	if err != nil {
-		f.clean = false
-		return nil, err
+		return nil, c.giveUp(err)
 	}
 	f.dumped(snapshot, clean, hints, sent)
 	if clean {
@@ -236,10 +234,22 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	c.wakeUp()
 	if more != nil {
 		if err := more(snapshot, replies[2:]); err != nil {
-			return nil, err
+			return nil, c.giveUp(err)
 		}
 	}
 	return snapshot, nil
+}
+
+// errRefused does not repeat what tmux said: it may be no error of tmux's.
+var errRefused = errors.New("tmux refused to list what it has")
+
+// giveUp ends a connection whose replies cannot be what tmux was asked for. A
+// value with newlines may hold the very line that ends its block, by a guess at
+// time and number; the output of a one-shot command has no such lines.
+func (c *connection) giveUp(err error) error {
+	c.fresh.clean = false
+	c.client.Close()
+	return err
 }
 
 // do runs one command that is no part of a dump.

@@ -70,6 +70,18 @@ func TestFakeExits(t *testing.T) {
 		s.run("split-window", "-d", "-t", "main", "sleep", "9000")
 		s.run("rename-session", "-t", "main", "other")
 		g.poll(t, s, 3)
+		// The values of a filter's fields follow the rows in one output.
+		s.run("set-option", "-p", "-t", "%0", "@x", "yes")
+		for _, name := range forgeries {
+			if _, err := s.try("new-window", "-d", "-t", "other:", "-n", name, "sleep", "9000"); err != nil {
+				continue // this tmux takes no such name
+			}
+			h.mustMatch(t, "list_panes", map[string]any{"@x": "yes"}, "%0")
+		}
+		for _, name := range forgeries {
+			s.run("set-option", "-p", "-t", "%0", "@x", name)
+			h.mustMatch(t, "list_panes", map[string]any{"@x__contains": string([]rune(name)[:1])}, "%0")
+		}
 		if got := s.guests(); len(got) != 0 {
 			t.Errorf("clients of the product: %v", got)
 		}
