@@ -363,6 +363,11 @@ func (s *session) answerCall(ctx context.Context, r *request, tool int, argument
 	s.callCount.Add(1)
 	result, err := tools.All[tool].Call(ctx, tools.Request{Arguments: arguments, Caller: s.who(), Servers: s.daemon})
 	s.daemon.usage[tool].took(time.Since(begun), err != nil)
+	s.writeOutcome(r, result, err, modern)
+}
+
+// writeOutcome writes what has become of a call.
+func (s *session) writeOutcome(r *request, result *tools.Result, err error, modern bool) {
 	if r.cancelled.Load() {
 		return
 	}
@@ -450,22 +455,19 @@ func (s *session) respondToCall(ctx context.Context, r *request) ([]byte, error)
 	}
 	begun := time.Now()
 	s.callCount.Add(1)
-	ctx = context.WithValue(ctx, requestKey{}, tools.Request{Arguments: params.Arguments, Caller: s.who(), Servers: s.daemon})
-	response := r.mcp.HandleMessage(ctx, r.frame)
-	answered, ok := response.(mcp.JSONRPCResponse)
-	failed := !ok
-	if ok {
-		if result, ok := answered.Result.(mcp.CallToolResult); ok {
-			failed = result.IsError
-		}
-		if len(params.Meta) <= maxModern {
-			s.mu.Lock()
-			s.modern = params.Meta
-			s.mu.Unlock()
-		}
+	q := &inquiry{request: tools.Request{Arguments: params.Arguments, Caller: s.who(), Servers: s.daemon}}
+	response := r.mcp.HandleMessage(context.WithValue(ctx, inquiryKey{}, q), r.frame)
+	s.daemon.usage[tool].took(time.Since(begun), q.result == nil)
+	if q.result == nil && q.err == nil { // refused
+		return encodeResponse(r.id, response)
 	}
-	s.daemon.usage[tool].took(time.Since(begun), failed)
-	return encodeResponse(r.id, response)
+	if len(params.Meta) <= maxModern {
+		s.mu.Lock()
+		s.modern = params.Meta
+		s.mu.Unlock()
+	}
+	s.writeOutcome(r, q.result, q.err, true)
+	return nil, nil
 }
 
 // known reports whether a call with this params._meta may be answered without
@@ -523,10 +525,8 @@ func (s *session) toolError(id json.RawMessage, e *tools.Error, modern bool) []b
 // isModern reports whether the _meta of a request is that of the protocol from
 // 2026-07-28 on, which has no handshake and says who asks with each request.
 func isModern(meta json.RawMessage) bool {
-	var m struct {
-		Version string `json:"io.modelcontextprotocol/protocolVersion"`
-	}
-	return len(meta) > 0 && json.Unmarshal(meta, &m) == nil && mcp.IsModernProtocol(m.Version)
+	var m *mcp.Meta // and not a struct of ours, which would take the key in any case
+	return len(meta) > 0 && json.Unmarshal(meta, &m) == nil && mcp.IsModernProtocol(m.ProtocolVersion())
 }
 
 func errorFrame(id json.RawMessage, code int, message string) []byte {
