@@ -192,9 +192,9 @@ func writeServer(w io.Writer, s daemon.ServerStatus) {
 	lines := [][2]string{
 		{"mode", mode},
 		{"holds", fmt.Sprintf("%s, %s, %s", plural(s.Sessions, "session"), plural(s.Windows, "window"), plural(s.Panes, "pane"))},
-		{"asked", fmt.Sprintf("%s: %s, %s, %s, %s by a process", plural(s.Requests, "request"),
+		{"asked", fmt.Sprintf("%s: %s, %s, %s, %s", plural(s.Requests, "request"),
 			plural(s.Probes, "probe"), plural(s.Dumps, "dump"), plural(s.Fetches, "fetch"), plural(s.OneShots, "one-shot"))},
-		{"heard", fmt.Sprintf("%s; %s, %s ended by tmux", plural(s.Notifications, "notification"), plural(s.Attaches, "attach"), plural(s.Exits, "connection"))},
+		{"heard", fmt.Sprintf("%s; %s, %s", plural(s.Notifications, "notification"), plural(s.Attaches, "attach"), plural(s.Exits, "exit"))},
 		{"error", s.LastError},
 	}
 	for _, line := range lines {
