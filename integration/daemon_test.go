@@ -40,7 +40,12 @@ func startDaemon(t testing.TB, home *tmuxHome, env []string, prefix ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "mcp.sock")
+	return startDaemonAt(t, home, filepath.Join(dir, "mcp.sock"), env, prefix...)
+}
+
+// startDaemonAt is startDaemon for a given socket, in a directory of mode 0700.
+func startDaemonAt(t testing.TB, home *tmuxHome, socket string, env []string, prefix ...string) *daemonProcess {
+	t.Helper()
 	argv := slices.Concat(prefix, []string{requireProduct(t), "serve", "--socket", socket, "--tmux", home.guestTmux})
 	d := &daemonProcess{home: home, socket: socket,
 		process: startProcess(t, argv, home.clientEnviron(slices.Concat(strangeIdentity, env)...), home.dir)}
