@@ -315,11 +315,13 @@ func (s *tmuxServer) tend(c *connection) {
 // comes of age while requests come. It returns when to look again.
 func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	const never = time.Hour
-	sent := time.Unix(0, c.sent.Load())
-	asked := time.Unix(0, s.lastRequest.Load())
-	dirty := c.hints.Load() != c.seen.Load()
-	if c.sent.Load() != 0 && !dirty && !asked.After(sent) {
-		return never
+	if due := c.due.Load(); due != 0 && c.hints.Load() == c.seen.Load() {
+		if age := time.Until(time.Unix(0, due)); age > 0 {
+			return age
+		}
+		if s.lastRequest.Load() < c.dumped.Load() {
+			return never
+		}
 	}
 	if s.takeTurn(s.ctx) != nil {
 		return never
@@ -329,7 +331,7 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 		return never
 	}
 	since := time.Since(c.fresh.sent)
-	dirty = c.hints.Load() != c.fresh.hints
+	dirty := c.hints.Load() != c.fresh.hints
 	h := prove
 	switch {
 	case c.urgent.Load():
@@ -376,7 +378,7 @@ func (s *tmuxServer) tick(c *connection) bool {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
 	defer cancel()
-	if _, err := s.ask(ctx, c, prove, nil); err != nil && !c.ended() {
+	if _, err := s.ask(ctx, c, watchOnly, nil); err != nil && !c.ended() {
 		s.log.Debug("watch failed", "err", err)
 	}
 	return s.conn != c

@@ -44,12 +44,12 @@ type connection struct {
 	// wake wakes the goroutine that tends the connection; one place, because
 	// it looks at everything when it wakes.
 	wake chan struct{}
-	// exchanged is when tmux was last asked, sent when the last dump was, in
-	// UnixNano, seen the hints that the dump knew of: for tend, which does not
-	// hold the turn.
-	exchanged, sent atomic.Int64
-	seen            atomic.Uint64
-	lone            atomic.Bool // we are our session's only client
+	// For tend, which does not hold the turn: when tmux was last asked, when it
+	// was last asked for a dump, and when the cache comes of age, in UnixNano;
+	// and the hints that the last dump knew of.
+	exchanged, dumped, due atomic.Int64
+	seen                   atomic.Uint64
+	lone                   atomic.Bool // we are our session's only client
 }
 
 // The lines of a probe. A lone brace cannot be parsed, so tmux runs nothing
@@ -230,7 +230,8 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	c.cost = min(took, c.cost+c.cost/8)
 	c.seen.Store(hints)
 	c.exchanged.Store(sent.UnixNano())
-	c.sent.Store(sent.UnixNano())
+	c.dumped.Store(sent.UnixNano())
+	c.due.Store(sent.Add(c.interval()).UnixNano())
 	c.wakeUp()
 	if more != nil {
 		if err := more(snapshot, replies[2:]); err != nil {
