@@ -155,8 +155,9 @@ func (s *tmuxServer) oneShot(ctx context.Context) (*state.Snapshot, error) {
 
 // empty is what a server has that is not running.
 func (s *tmuxServer) empty() *state.Snapshot {
-	s.published.Store(nil)
-	return &state.Snapshot{}
+	snapshot := &state.Snapshot{}
+	s.publish(snapshot)
+	return snapshot
 }
 
 // A surveyReply is what the one-shot command said.
@@ -165,12 +166,15 @@ type surveyReply struct {
 	extra    []byte // the output of further commands
 }
 
-// extraMark separates the survey from the output of further commands.
-const extraMark = "tmux-mcpd-extra\n"
+// extraMark is the line between the rows of panes and the output of further
+// commands. Names may hold any line that can be known, and no two fields that
+// end with the mark stand side by side.
+func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark }
 
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
 func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyReply, error) {
+	s.surveyed = time.Now()
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
 	if err != nil {
@@ -188,7 +192,7 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {
-		args = append(append(args, ";", displayFormat, "-p", strings.TrimSpace(extraMark), ";"), further...)
+		args = append(append(args, ";", displayFormat, "-p", s.extraMark(), ";"), further...)
 	}
 	out, err := t.Run(ctx, args...)
 	switch {
@@ -205,7 +209,7 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		s.noteError(err)
 		return nil, s.fail(s.config.explain(ctx, t.Path, err))
 	}
-	out, extra, _ := bytes.Cut(out, []byte(extraMark))
+	out, extra, _ := bytes.Cut(out, []byte(s.extraMark()+"\n"))
 	panes, clients, v, err := parseSurvey(out)
 	if err != nil {
 		return nil, s.fail(err)
@@ -232,7 +236,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 		session, reason = "", "connections end as soon as they begin"
 	}
 	m := *s.summary.Load()
-	m.Control, m.Reason, m.Version, m.PID, m.ProcPID, m.SocketGone = false, reason, v.Version, v.PID, 0, false
+	m.Control, m.Reason, m.Version, m.PID, m.ProcPID, m.SocketGone = false, reason, controlmode.ParseVersion(v.Version), v.PID, 0, false
 	if peer == v.PID {
 		m.ProcPID = peer
 	}
@@ -326,12 +330,13 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	}
 	since := time.Since(c.fresh.sent)
 	dirty = c.hints.Load() != c.fresh.hints
-	budget := share * c.cost
 	h := prove
 	switch {
-	case c.urgent.Load() || dirty && since >= budget:
+	case c.urgent.Load():
 	case dirty:
-		return budget - since
+		if wait := c.budget.take(c.cost); wait > 0 {
+			return wait
+		}
 	case since >= c.interval() && time.Unix(0, s.lastRequest.Load()).After(c.fresh.sent):
 		h = dump
 	default:
@@ -351,7 +356,7 @@ func (s *tmuxServer) tick(c *connection) bool {
 	idle := time.Since(time.Unix(0, s.lastRequest.Load()))
 	limit := s.config.IdleDetach
 	lone := c.lone.Load()
-	leave := limit > 0 && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
+	leave := limit > 0 && !s.push.active() && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
 	// tmux does not announce options: while we are a session's only client,
 	// somebody may set one that makes us the reason for which it lives on.
 	watch := lone && time.Since(time.Unix(0, c.exchanged.Load())) >= maxAge*9/10

@@ -53,18 +53,22 @@ type Daemon struct {
 	started time.Time
 	// The protocol side, with the tools announced as published and as read-only.
 	mcp, readOnlyMCP *mcpserver.MCPServer
+	// modernAddition is what results of the modern protocol have more.
+	modernAddition tools.Addition
 
 	ctx    context.Context // ends when the daemon stops
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // goroutines that talk to tmux
 
 	nextSession atomic.Uint64
+	usage       []usage // of the tools, in the order of tools.All
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
 	mu       sync.Mutex
 	servers  map[string]*tmuxServer // by the real path of the socket
 	sessions map[*session]struct{}
+	admitted int // clients of Serve, each from before its session begins
 }
 
 // New makes a daemon that serves nobody yet.
@@ -87,8 +91,10 @@ func New(config Config) *Daemon {
 		started:  time.Now(),
 		servers:  make(map[string]*tmuxServer),
 		sessions: make(map[*session]struct{}),
+		usage:    make([]usage, len(tools.All)),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.modernAddition = modernAddition(config.Version)
 	d.readOnlyMCP = newMCP(config.Version, true)
 	d.mcp = newMCP(config.Version, false)
 	if config.ReadOnlyHints {
@@ -129,6 +135,7 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 			continue
 		}
 		clients.Go(func() {
+			defer d.dismiss()
 			caller := peerCaller(conn)
 			if err := d.serveSession(ctx, conn, caller); err != nil {
 				d.log.Debug("client ended", "err", err)
@@ -162,20 +169,41 @@ func (d *Daemon) stop() {
 	d.wg.Wait()
 }
 
-// admit reports whether one more client may be served.
+// admit reports whether one more client may be served, and counts it: those who
+// come in one burst have no sessions yet.
 func (d *Daemon) admit() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.sessions) < d.config.MaxClients
+	if d.admitted >= d.config.MaxClients {
+		return false
+	}
+	d.admitted++
+	return true
+}
+
+// dismiss takes back what admit has counted.
+func (d *Daemon) dismiss() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.admitted--
 }
 
 // Server finds the tmux server that a caller means: see tools.Servers.
 func (d *Daemon) Server(caller tools.Caller, socketName *string) (tools.Server, error) {
-	path, name, err := callerSocket(caller, socketName)
+	server, name, err := d.find(caller, socketName)
 	if err != nil {
 		return nil, err
 	}
-	return view{server: d.server(path), name: name}, nil
+	return view{server: server, name: name}, nil
+}
+
+// find finds a server, and the name that it was asked for by.
+func (d *Daemon) find(caller tools.Caller, socketName *string) (*tmuxServer, string, error) {
+	path, name, err := callerSocket(caller, socketName)
+	if err != nil {
+		return nil, "", err
+	}
+	return d.server(path), name, nil
 }
 
 // server returns the one server of a socket, by whatever path it was asked for.

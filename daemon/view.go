@@ -25,6 +25,9 @@ func (v view) Socket() string { return v.server.socket }
 // SocketName is the name that was asked for, "" for none.
 func (v view) SocketName() string { return v.name }
 
+// Memo keeps the server's last answers.
+func (v view) Memo() *tools.Memo { return &v.server.memo }
+
 // Snapshot: see tools.Server.
 func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	return v.server.snapshot(ctx, meanwhile)
@@ -35,15 +38,8 @@ func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *sta
 func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error) {
 	s := v.server
 	summary := s.summary.Load()
-	version := controlmode.ParseVersion(summary.Version)
 	processes := make([]state.Process, len(panes))
-	var unknown []int
-	for i, p := range panes {
-		var ok bool
-		if processes[i], ok = s.processes.read(p, summary.ProcPID, version); !ok {
-			unknown = append(unknown, i)
-		}
-	}
+	unknown := s.processes.read(panes, processes, summary.ProcPID, summary.Version)
 	if len(unknown) == 0 {
 		return processes, nil
 	}

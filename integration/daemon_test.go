@@ -115,7 +115,7 @@ func (d *daemonProcess) quit() (int, string) {
 		d.kill()
 	}
 	text := d.stderr.String()
-	_, stacks, found := strings.Cut(text, "SIGQUIT")
+	_, stacks, found := strings.Cut(text, stacksFollow)
 	if !found {
 		d.t.Errorf("daemon printed no stacks at SIGQUIT; stderr:\n%s", text)
 	}

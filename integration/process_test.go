@@ -124,10 +124,14 @@ func (p *process) inspect() {
 			p.t.Errorf("%s: stderr has %q", p.name, sign)
 		}
 	}
+	text, _, _ = strings.Cut(text, stacksFollow) // asked for by a test, which shows them itself
 	if p.t.Failed() && text != "" {
 		p.t.Logf("%s: stderr:\n%s", p.name, text)
 	}
 }
+
+// stacksFollow begins what the Go runtime prints at SIGQUIT.
+const stacksFollow = "SIGQUIT: quit"
 
 // outputLimit bounds what is kept of one process's stderr.
 const outputLimit = 4 << 20

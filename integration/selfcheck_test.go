@@ -14,7 +14,7 @@ func TestHarness(t *testing.T) {
 	s := newTmuxServer(t, "set -g status off")
 	s.run("new-window", "-t", "main:", "-n", "shell", "-c", s.home.dir, "PS1='ready> ' exec sh")
 	term := newTerminal(t, s, 90, 25, "attach-session", "-t", "main")
-	term.waitText("ready> ", 10*time.Second)
+	term.waitText("ready>", 10*time.Second)
 	term.write("echo typed-$((40+2))\r")
 	term.waitText("typed-42", 10*time.Second)
 	s.wait("main", "#{window_width}x#{window_height}", "90x25", 5*time.Second)
@@ -79,7 +79,7 @@ func TestHarnessKeepsAway(t *testing.T) {
 // TestHarnessRows: the text that tmux prints is taken apart as it was put together.
 func TestHarnessRows(t *testing.T) {
 	s := newTmuxServer(t)
-	for _, title := range []string{"plain", "späce ☃ 端末", `q"uo'te \ #`, "{[|]}<>,"} {
+	for _, title := range []string{"plain", "späce ☃ 端末", `q"uo'te $HOME`, "{[|]}<>,"} {
 		s.run("select-pane", "-t", "main", "-T", title)
 		if got := s.panes()[0]["pane_title"]; got != title {
 			t.Errorf("title %q is read as %q", title, got)

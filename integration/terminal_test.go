@@ -83,7 +83,39 @@ func openTerminal(t testing.TB, server *tmuxServer, width, height int, argv ...s
 		}
 	}()
 	t.Cleanup(term.close)
-	return term, term.waitSize(width, height)
+	if err := term.waitSize(width, height); err != nil {
+		return term, err
+	}
+	return term, term.waitReady()
+}
+
+// waitReady waits until tmux has heard all that this client has to say about its
+// attaching. A client that has been told "ready" answers with its size, and that
+// makes it the latest one: on a loaded machine this can come after the next
+// terminal's attaching and change the size of the window once more. Locking is a
+// message to the client that it answers after those before it.
+func (term *terminal) waitReady() error {
+	s := term.server
+	for _, command := range [][]string{
+		{"set-option", "-g", "lock-command", "true"}, {"lock-client", "-t", term.tty}, {"set-option", "-gu", "lock-command"},
+	} {
+		if _, err := s.try(command...); err != nil {
+			return err
+		}
+	}
+	saw, ok := holdsWithin(10*time.Second, func() (bool, string) {
+		out, err := s.try("list-clients", "-F", joinFormats("client_tty", "client_flags"))
+		for _, v := range splitRows(out) {
+			if v[0] == term.tty {
+				return !strings.Contains(v[1], "suspended"), v[1]
+			}
+		}
+		return false, fmt.Sprint(out, err)
+	})
+	if !ok {
+		return fmt.Errorf("client on %s does not answer: %s", term.tty, saw)
+	}
+	return nil
 }
 
 // openPTY is pty.Open with a master whose Close ends a Read. The library's calls

@@ -117,13 +117,14 @@ func (h *tmuxHome) socketPath(name string) string {
 // settle waits until every pane's program runs. Between fork and exec a pane shows
 // as a copy of tmux itself. A moment earlier, before the child has made the
 // terminal its own, tmux gives the start command and no path: that state looks
-// settled by its command alone.
+// settled by its command alone. tmux expands the two in the order asked for, so the
+// path comes first: with a path, the command after it is that of the process.
 func (h *tmuxHome) settle() error {
 	saw, ok := holdsWithin(10*time.Second, func() (bool, string) {
 		for _, s := range h.servers {
-			out, _ := s.try("list-panes", "-a", "-F", joinFormats("pane_dead", "pane_pid", "pane_current_command", "pane_current_path"))
+			out, _ := s.try("list-panes", "-a", "-F", joinFormats("pane_dead", "pane_pid", "pane_current_path", "pane_current_command"))
 			for _, v := range splitRows(out) { // no server: nothing to settle
-				dead, pid, name, path := v[0], v[1], v[2], v[3]
+				dead, pid, path, name := v[0], v[1], v[2], v[3]
 				if dead == "1" || pid == "0" { // has no program
 					continue
 				}
@@ -357,7 +358,7 @@ func (s *tmuxServer) read() (serverState, error) {
 	out, err := s.try(
 		"list-panes", "-a", "-F", "P"+joinFields(paneFields), ";",
 		"list-sessions", "-F", "S"+joinFields(sessionFields), ";",
-		"list-clients", "-F", "C"+joinFormats("client_session", "client_termname"))
+		"list-clients", "-F", "C"+joinFormats("session_id", "client_termname"))
 	if err != nil {
 		return serverState{}, err
 	}
@@ -382,7 +383,7 @@ func (s *tmuxServer) read() (serverState, error) {
 		if err != nil {
 			return serverState{}, err
 		}
-		r["session_attached"] = strconv.Itoa(attached - ours[r["session_name"].(string)])
+		r["session_attached"] = strconv.Itoa(attached - ours[r["session_id"].(string)])
 	}
 	return state, nil
 }

@@ -25,6 +25,16 @@ func listPanes(ctx context.Context, r Request) (*Result, error) {
 		if q.filterErr != nil {
 			return nil, q.filterErr
 		}
+		if q.match == nil {
+			processes, err := q.server.Processes(ctx, panes)
+			if err != nil {
+				return nil, err
+			}
+			if len(panes) == len(v.snapshot.Panes) {
+				return q.server.Memo().allPanes(v.snapshot, processes, q.place), nil
+			}
+			return encodePanes(panes, processes, q.place), nil
+		}
 		rows := make([]candidate, len(panes))
 		for i, p := range panes {
 			rows[i] = candidate{pane: p}
@@ -35,33 +45,37 @@ func listPanes(ctx context.Context, r Request) (*Result, error) {
 		if err := q.readProcesses(ctx, rows); err != nil {
 			return nil, err
 		}
-		return encodePanes(rows, q), nil
+		kept, processes := make([]*state.Pane, len(rows)), make([]state.Process, len(rows))
+		for i, r := range rows {
+			kept[i], processes[i] = r.pane, r.process
+		}
+		return encodePanes(kept, processes, q.place), nil
 	})
 }
 
-// encodePanes puts the rows together from what the snapshot holds encoded and
-// from what was read for this request.
-func encodePanes(rows []candidate, q *query) *Result {
+// encodePanes puts rows together from what the snapshot holds encoded and from
+// what was read for this request.
+func encodePanes(panes []*state.Pane, processes []state.Process, caller place) *Result {
 	size := 2
-	for _, r := range rows {
-		size += len(r.pane.Head.Escaped) + len(r.pane.Tail.Escaped) + len(r.process.Command) + len(r.process.Path) + 96
+	for i, p := range panes {
+		size += len(p.Head.Escaped) + len(p.Tail.Escaped) + len(processes[i].Command) + len(processes[i].Path) + 96
 	}
 	plain, escaped := make([]byte, 0, size), make([]byte, 0, size)
 	plain, escaped = append(plain, '['), append(escaped, '[')
 	var middle []byte
-	for i, r := range rows {
+	for i, p := range panes {
 		if i > 0 {
 			plain, escaped = append(plain, ','), append(escaped, ',')
 		}
 		middle = append(middle[:0], `,"pane_current_command":`...)
-		middle = appendNullable(middle, r.process.Command)
+		middle = appendNullable(middle, processes[i].Command)
 		middle = append(middle, `,"pane_current_path":`...)
-		middle = appendNullable(middle, r.process.Path)
-		plain = append(append(append(plain, r.pane.Head.Plain...), middle...), r.pane.Tail.Plain...)
-		escaped = append(escaped, r.pane.Head.Escaped...)
+		middle = appendNullable(middle, processes[i].Path)
+		plain = append(append(append(plain, p.Head.Plain...), middle...), p.Tail.Plain...)
+		escaped = append(escaped, p.Head.Escaped...)
 		escaped = state.AppendEscaped(escaped, middle)
-		escaped = append(escaped, r.pane.Tail.Escaped...)
-		is := q.isCaller(r.pane)
+		escaped = append(escaped, p.Tail.Escaped...)
+		is := caller.isCaller(p)
 		plain = append(append(append(plain, `,"is_caller":`...), is...), '}')
 		escaped = append(append(append(escaped, `,\"is_caller\":`...), is...), '}')
 	}

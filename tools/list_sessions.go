@@ -21,31 +21,38 @@ func listSessions(ctx context.Context, r Request) (*Result, error) {
 		if q.filterErr != nil {
 			return nil, q.filterErr
 		}
+		if q.match == nil {
+			return q.server.Memo().allSessions(v.snapshot), nil
+		}
 		rows := make([]candidate, len(v.snapshot.Sessions))
 		for i, s := range v.snapshot.Sessions {
-			rows[i] = candidate{session: s, place: i, pane: s.Active}
+			rows[i] = candidate{session: s, index: i, pane: s.Active}
 		}
 		rows, err := q.filter(ctx, v, rows)
 		if err != nil {
 			return nil, err
 		}
-		return encodeSessions(rows), nil
+		kept := make([]*state.Session, len(rows))
+		for i, r := range rows {
+			kept[i] = r.session
+		}
+		return encodeSessions(kept), nil
 	})
 }
 
-func encodeSessions(rows []candidate) *Result {
+func encodeSessions(sessions []*state.Session) *Result {
 	size := 2
-	for _, r := range rows {
-		size += len(r.session.JSON.Escaped) + 1
+	for _, s := range sessions {
+		size += len(s.JSON.Escaped) + 1
 	}
 	plain, escaped := make([]byte, 0, size), make([]byte, 0, size)
 	plain, escaped = append(plain, '['), append(escaped, '[')
-	for i, r := range rows {
+	for i, s := range sessions {
 		if i > 0 {
 			plain, escaped = append(plain, ','), append(escaped, ',')
 		}
-		plain = append(plain, r.session.JSON.Plain...)
-		escaped = append(escaped, r.session.JSON.Escaped...)
+		plain = append(plain, s.JSON.Plain...)
+		escaped = append(escaped, s.JSON.Escaped...)
 	}
 	return &Result{Rows: state.Fragment{Plain: append(plain, ']'), Escaped: append(escaped, ']')}}
 }

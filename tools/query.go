@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"tmux-mcpd/daemon/state"
 )
@@ -24,14 +25,13 @@ type query struct {
 	processes bool     // match looks at what runs in the rows' panes
 	others    bool     // match looks at what runs in panes that rows are related to
 
-	callerPane  string
-	callerKnown bool
+	place place // of the caller
 }
 
 // A candidate is a row that may become part of the answer.
 type candidate struct {
 	session *state.Session // of list_sessions
-	place   int            // of session in the snapshot
+	index   int            // of session in the snapshot
 	pane    *state.Pane    // the session's active pane there; may be nil
 	process state.Process
 	read    bool // process has been read
@@ -78,8 +78,7 @@ func newQuery(r Request, args arguments, scope Scope) (*query, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &query{server: server, scope: scope}
-	q.callerPane, q.callerKnown = r.Caller.place(server.Socket())
+	q := &query{server: server, scope: scope, place: r.Caller.on(server.Socket())}
 	q.match, q.filterErr = CompileFilter(args.filters, scope)
 	if q.match != nil {
 		for _, name := range q.match.Fields() {
@@ -181,7 +180,7 @@ func (q *query) filter(ctx context.Context, v view, rows []candidate) ([]candida
 	}
 	kept := rows[:0]
 	for _, r := range rows {
-		ok, err := q.match.Match(func(field int) string { return e.value(r, q.sources[field]) })
+		ok, err := q.match.Match(func(field int) string { return shown(e.value(r, q.sources[field])) })
 		if err != nil {
 			return nil, err
 		}
@@ -262,7 +261,7 @@ func (e *evaluation) value(r candidate, s source) string {
 		return e.server.SocketName()
 	}
 	if s.kind == fromFetch && e.scope == Sessions {
-		return e.values[r.place][s.index]
+		return e.values[r.index][s.index]
 	}
 	pane := e.pane(r, s.of)
 	if pane == nil {
@@ -279,7 +278,7 @@ func (e *evaluation) value(r candidate, s source) string {
 	case fromFetch:
 		return e.values[e.places[pane]][s.index]
 	case fromCaller:
-		if is := e.isCaller(pane); is != "null" {
+		if is := e.query.place.isCaller(pane); is != "null" {
 			return is
 		}
 		return ""
@@ -292,6 +291,15 @@ func (e *evaluation) value(r candidate, s source) string {
 		return process.Command
 	}
 	return process.Path
+}
+
+// shown is a value as the answer shows it, which is all that a caller can ask
+// for: JSON has no bytes that are not UTF-8.
+func shown(value string) string {
+	if utf8.ValidString(value) {
+		return value
+	}
+	return string([]rune(value))
 }
 
 // readProcesses reads what runs in the panes of the rows that have not been
@@ -317,15 +325,4 @@ func (q *query) readProcesses(ctx context.Context, rows []candidate) error {
 		}
 	}
 	return nil
-}
-
-// isCaller is the JSON of is_caller.
-func (q *query) isCaller(p *state.Pane) string {
-	switch {
-	case !q.callerKnown:
-		return "null"
-	case q.callerPane != "" && p.Value(state.PaneID) == q.callerPane:
-		return "true"
-	}
-	return "false"
 }

@@ -446,7 +446,7 @@ func (t *translator) repeat(items []patternItem, token patternToken, least, most
 	case t.match('?'):
 		body += "?"
 	case t.match('+'):
-		body = atomic(body)
+		body = atomicGroup(body)
 	}
 	if t.behind >= 0 && most > 1 {
 		for i := item.groups; i < len(t.groups); i++ {
@@ -457,11 +457,11 @@ func (t *translator) repeat(items []patternItem, token patternToken, least, most
 	return nil
 }
 
-// atomic makes a group of what must not be backtracked into. The look-ahead
+// atomicGroup makes a group of what must not be backtracked into. The look-ahead
 // always holds. It keeps regexp2 2.13.0 from merging the group with a
 // repetition around it, where (?>a+)* would become (?>a*) and not match "a"
 // before another "a".
-func atomic(text string) string {
+func atomicGroup(text string) string {
 	return `(?:(?>` + text + `)(?![\s\S]\A))`
 }
 
@@ -521,7 +521,7 @@ func (t *translator) bracket(open patternToken, flags patternFlags) (item patter
 		return item, 0, err
 	case '>':
 		item, err = t.group(open, "(?:", flags, "")
-		item.text = atomic(item.text)
+		item.text = atomicGroup(item.text)
 		return item, 0, err
 	case '#':
 		for {

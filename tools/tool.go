@@ -104,6 +104,9 @@ type Server interface {
 	// SocketName is the name that it was asked for by, "" if by none.
 	Socket() string
 	SocketName() string
+
+	// Memo is the server's own, the same each time.
+	Memo() *Memo
 }
 
 // A Result is the answer of a call: a JSON array of rows, plain and escaped to
@@ -112,20 +115,44 @@ type Result struct {
 	Rows state.Fragment
 }
 
-// The pieces of a result object around the two forms of the rows.
+// The pieces of a result object around the two forms of the rows, in order.
 const (
 	resultOpen   = `{"content":[{"type":"text","text":"`
 	resultMiddle = `"}],"structuredContent":{"result":`
-	resultClose  = `},"_meta":{"fastmcp":{"wrap_result":true}},"isError":false}`
+	resultMeta   = `},"_meta":{"fastmcp":{"wrap_result":true}`
+	resultClose  = `},"isError":false`
 )
 
+// An Addition is what a version of the protocol wants in every result beside
+// what the contract says: members of _meta and of the result itself, as JSON,
+// each after a comma.
+type Addition struct{ Meta, Result string }
+
 // AppendJSON appends the result as the `result` of a tools/call response.
-func (r *Result) AppendJSON(dst []byte) []byte {
+func (r *Result) AppendJSON(dst []byte, more Addition) []byte {
 	dst = append(dst, resultOpen...)
 	dst = append(dst, r.Rows.Escaped...)
 	dst = append(dst, resultMiddle...)
 	dst = append(dst, r.Rows.Plain...)
-	return append(dst, resultClose...)
+	return appendEnd(dst, more)
+}
+
+func appendEnd(dst []byte, more Addition) []byte {
+	dst = append(dst, resultMeta...)
+	dst = append(dst, more.Meta...)
+	dst = append(dst, resultClose...)
+	dst = append(dst, more.Result...)
+	return append(dst, '}')
+}
+
+// Pieces returns what AppendJSON appends after head, and tail after it, in
+// pieces of which the large ones are not copied: for one vectored write. They
+// must not be changed.
+func (r *Result) Pieces(head []byte, more Addition, tail string) [][]byte {
+	return [][]byte{
+		append(head, resultOpen...), r.Rows.Escaped, []byte(resultMiddle), r.Rows.Plain,
+		append(appendEnd(nil, more), tail...),
+	}
 }
 
 // ServerError says that a tmux server cannot be asked, which is never the same
