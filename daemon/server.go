@@ -265,9 +265,26 @@ func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile fu
 	s.publish(snapshot)
 	c.lone.Store(ok && me.alone)
 	if reason := me.mustLeave(); ok && reason != "" {
+		s.moveAway(ctx, c, me, snapshot)
 		s.leave(c, reason)
 	}
 	return snapshot, nil
+}
+
+// moveAway moves our client to a session that it may leave from. That it cannot
+// be done is no reason to stay.
+func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, snapshot *state.Snapshot) {
+	if off(me.me.DestroyUnattached) || !me.alone {
+		return
+	}
+	r, err := c.do(ctx, listSessions+" -F "+controlmode.Quote(sessionFormat))
+	if err != nil {
+		return
+	}
+	if to := me.refuge(snapshot.Clients, parseSessions(r.Body)); to != "" {
+		_, err = c.do(ctx, switchClient+" -E -t "+controlmode.Quote(to))
+		s.log.Debug("moved to leave", "session", to, "err", err)
+	}
 }
 
 // handOn hands a switch-client that hit our client on to the client that it
