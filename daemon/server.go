@@ -338,9 +338,23 @@ func (s *tmuxServer) forget(c *connection) {
 	s.conn = nil
 	c.schedule.close()
 	s.published.Store(nil)
-	// The stop ladder may take a moment; nobody has to wait for it.
-	s.wg.Go(func() { c.client.Close() })
+	gone := make(chan struct{})
+	s.wg.Go(func() { defer close(gone); c.client.Close() })
+	// A client that is about to exit does not count in session_attached any
+	// more but is listed (3.3a to 3.8): what is asked next would have it
+	// subtracted once too often. With a tmux that hangs nobody has to wait for
+	// the whole stop ladder.
+	timer := time.NewTimer(partingTime)
+	defer timer.Stop()
+	select {
+	case <-gone:
+	case <-timer.C:
+	}
 }
+
+// partingTime is how long what comes next waits for our client to be gone. It
+// takes a few milliseconds.
+const partingTime = 300 * time.Millisecond
 
 func (s *tmuxServer) summarize(reason string) {
 	m := modeSummary{Reason: reason}
