@@ -174,6 +174,28 @@ func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
 func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyReply, error) {
+	for wait := exitWaitMin; ; wait = min(2*wait, exitWaitMax) {
+		reply, err := s.tryOneShot(ctx, further)
+		if !errors.Is(err, controlmode.ErrServerExited) {
+			return reply, err
+		}
+		// It was about to end when it took our connection. Whether it has gone,
+		// or another has come, the next attempt tells.
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, s.deadlineError(ctx)
+		}
+	}
+}
+
+const (
+	exitWaitMin = 2 * time.Millisecond
+	exitWaitMax = 100 * time.Millisecond
+)
+
+// tryOneShot is runOneShot, and ErrServerExited where trying again may tell.
+func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyReply, error) {
 	s.surveyed = time.Now()
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
@@ -200,6 +222,8 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 	case errors.Is(err, controlmode.ErrNoServer):
 		s.summarize("no tmux server is running")
 		return nil, nil
+	case errors.Is(err, controlmode.ErrServerExited):
+		return nil, err
 	case noSessions(err):
 		s.summarize("the server has no session")
 		return nil, nil
