@@ -395,7 +395,7 @@ func (s *session) respond(ctx context.Context, r *request) ([]byte, error) {
 	case StatusMethod:
 		return encodeResponse(r.id, mcp.JSONRPCResponse{Result: s.daemon.Status()})
 	}
-	ctx = context.WithValue(ctx, requestKey{}, tools.Request{Caller: s.who(), Servers: s.daemon})
+	ctx = context.WithValue(ctx, callerKey{}, tools.Request{Caller: s.who(), Servers: s.daemon})
 	switch r.method {
 	case listenMethod:
 		return s.listen(ctx, r)

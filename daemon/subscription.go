@@ -205,9 +205,13 @@ func (s *session) acknowledge(ack mcp.JSONRPCNotification, id []byte) {
 	}
 }
 
+// callerKey is the context key of who asks, as a tools.Request without
+// arguments, for what goes through mcp-go.
+type callerKey struct{}
+
 // readResource answers mcp-go's request to read a resource.
 func readResource(ctx context.Context, request mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
-	call, ok := ctx.Value(requestKey{}).(tools.Request)
+	call, ok := ctx.Value(callerKey{}).(tools.Request)
 	if !ok {
 		return nil, errors.New("resource read outside of a session")
 	}
@@ -267,7 +271,7 @@ type resourceCompletion struct{}
 
 // CompleteResourceArgument lists the ids that there are.
 func (resourceCompletion) CompleteResourceArgument(ctx context.Context, uri string, argument mcp.CompleteArgument, _ mcp.CompleteContext) (*mcp.Completion, error) {
-	call, ok := ctx.Value(requestKey{}).(tools.Request)
+	call, ok := ctx.Value(callerKey{}).(tools.Request)
 	if !ok || argument.Name != "id" {
 		return &mcp.Completion{Values: []string{}}, nil
 	}
