@@ -676,3 +676,21 @@ func (s *service) status(ctx context.Context) error {
 func lingers(user string) bool {
 	return user != "" && exists(filepath.Join("/var/lib/systemd/linger", user))
 }
+
+// restart is the command that restarts the daemon.
+func (s *service) restart() string {
+	if s.goos == "darwin" {
+		return "launchctl kickstart -k " + s.domain() + "/" + launchLabel
+	}
+	return "systemctl --user restart " + serviceUnit
+}
+
+// self is the path under which people and hosts should run this program, "" if
+// it has none that lasts.
+func (s *service) self() string {
+	path, err := stableBinary(s.c.getenv("PATH"))
+	if err != nil {
+		return ""
+	}
+	return path
+}
