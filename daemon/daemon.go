@@ -190,11 +190,20 @@ func (d *Daemon) dismiss() {
 
 // Server finds the tmux server that a caller means: see tools.Servers.
 func (d *Daemon) Server(caller tools.Caller, socketName *string) (tools.Server, error) {
-	path, name, err := callerSocket(caller, socketName)
+	server, name, err := d.find(caller, socketName)
 	if err != nil {
 		return nil, err
 	}
-	return view{server: d.server(path), name: name}, nil
+	return view{server: server, name: name}, nil
+}
+
+// find finds a server, and the name that it was asked for by.
+func (d *Daemon) find(caller tools.Caller, socketName *string) (*tmuxServer, string, error) {
+	path, name, err := callerSocket(caller, socketName)
+	if err != nil {
+		return nil, "", err
+	}
+	return d.server(path), name, nil
 }
 
 // server returns the one server of a socket, by whatever path it was asked for.

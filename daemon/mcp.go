@@ -22,6 +22,9 @@ const (
 func newMCP(version string, readOnly bool) *mcpserver.MCPServer {
 	s := mcpserver.NewMCPServer(ServerName, version,
 		mcpserver.WithToolCapabilities(false),
+		mcpserver.WithResourceCapabilities(true, false),
+		mcpserver.WithCompletions(),
+		mcpserver.WithResourceCompletionProvider(resourceCompletion{}),
 		mcpserver.WithInstructions(tools.Instructions),
 		mcpserver.WithRecovery(),
 		mcpserver.WithTitle(serverTitle),
@@ -31,6 +34,7 @@ func newMCP(version string, readOnly bool) *mcpserver.MCPServer {
 			return callTool(ctx, t)
 		})
 	}
+	addResources(s)
 	return s
 }
 

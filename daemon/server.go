@@ -44,6 +44,7 @@ type tmuxServer struct {
 	lastRequest atomic.Int64 // UnixNano
 	processes   *processTable
 	memo        tools.Memo
+	push        pusher
 	summary     atomic.Pointer[modeSummary]
 
 	// The holder of turn owns what follows.
@@ -51,6 +52,7 @@ type tmuxServer struct {
 	attaching *attachment // nil: not under way
 	attach    backOff
 	traces    map[string]trace // by session
+	surveyed  time.Time        // when a one-shot command was run last
 }
 
 // A round is one exchange that several requests wait for. It is sealed when it
@@ -66,7 +68,7 @@ type round struct {
 type modeSummary struct {
 	Control    bool
 	Reason     string // why one-shot
-	Version    string
+	Version    controlmode.Version
 	PID        int
 	ProcPID    int // PID if /proc here shows that process, else 0
 	SocketGone bool
@@ -81,6 +83,9 @@ const (
 	prove how = iota
 	// dump dumps: the cache has come of age.
 	dump
+	// watchOnly is prove for a cache that need not be young: for those who want
+	// to be told of changes, not to be answered.
+	watchOnly
 )
 
 func newServer(d *Daemon, socket string) *tmuxServer {
@@ -93,6 +98,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 		wg:        &d.wg,
 		turn:      make(chan struct{}, 1),
 		processes: newProcessTable(),
+		push:      pusher{poke: make(chan struct{}, 1), watched: make(map[string]*watched)},
 	}
 	s.summary.Store(&modeSummary{})
 	return s
@@ -265,9 +271,26 @@ func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile fu
 	s.publish(snapshot)
 	c.lone.Store(ok && me.alone)
 	if reason := me.mustLeave(); ok && reason != "" {
+		s.moveAway(ctx, c, me, snapshot)
 		s.leave(c, reason)
 	}
 	return snapshot, nil
+}
+
+// moveAway moves our client to a session that it may leave from. That it cannot
+// be done is no reason to stay.
+func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, snapshot *state.Snapshot) {
+	if off(me.me.DestroyUnattached) || !me.alone {
+		return
+	}
+	r, err := c.do(ctx, listSessions+" -F "+controlmode.Quote(sessionFormat))
+	if err != nil {
+		return
+	}
+	if to := me.refuge(snapshot.Clients, parseSessions(r.Body)); to != "" {
+		_, err = c.do(ctx, switchClient+" -E -t "+controlmode.Quote(to))
+		s.log.Debug("moved to leave", "session", to, "err", err)
+	}
 }
 
 // handOn hands a switch-client that hit our client on to the client that it
@@ -293,6 +316,7 @@ func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.
 func (s *tmuxServer) publish(snapshot *state.Snapshot) {
 	s.published.Store(snapshot)
 	s.processes.prune(snapshot)
+	s.push.wake()
 }
 
 // drop forgets a connection that has ended by itself.
@@ -321,16 +345,30 @@ func (s *tmuxServer) forget(c *connection) {
 	s.conn = nil
 	c.schedule.close()
 	s.published.Store(nil)
-	// The stop ladder may take a moment; nobody has to wait for it.
-	s.wg.Go(func() { c.client.Close() })
+	gone := make(chan struct{})
+	s.wg.Go(func() { defer close(gone); c.client.Close() })
+	// A client that is about to exit does not count in session_attached any
+	// more but is listed (3.3a to 3.8): what is asked next would have it
+	// subtracted once too often. With a tmux that hangs nobody has to wait for
+	// the whole stop ladder.
+	timer := time.NewTimer(partingTime)
+	defer timer.Stop()
+	select {
+	case <-gone:
+	case <-timer.C:
+	}
 }
+
+// partingTime is how long what comes next waits for our client to be gone. It
+// takes a few milliseconds.
+const partingTime = 300 * time.Millisecond
 
 func (s *tmuxServer) summarize(reason string) {
 	m := modeSummary{Reason: reason}
 	old := s.summary.Load()
 	m.LastError, m.Version, m.PID, m.ProcPID = old.LastError, old.Version, old.PID, old.ProcPID
 	if c := s.conn; c != nil {
-		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version.String(), c.pid, c.procPID, c.socketGone
+		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version, c.pid, c.procPID, c.socketGone
 	}
 	s.summary.Store(&m)
 }

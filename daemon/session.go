@@ -58,6 +58,14 @@ type session struct {
 	modern  []byte // the params._meta that mcp-go has found to be a modern one's
 	bridge  string // the version of the bridge between us and the client
 	greeted bool   // by a hello
+	watches []*watch
+
+	// live ends with the connection, or when the daemon stops. background are
+	// goroutines that end with it.
+	live       context.Context
+	background sync.WaitGroup
+	updates    updates
+	listens    atomic.Int32 // subscriptions/listen under way
 
 	initialized   atomic.Bool
 	spoken        atomic.Bool // the client has sent a request
@@ -138,8 +146,16 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 	})
 	defer quiet.Stop()
 
+	live, end := context.WithCancel(ctx)
+	defer end()
+	s.live = live
+
 	err := s.read(callCtx)
+	end()
 	s.calls.Wait()
+	stream.Close()
+	s.unwatch(func(*watch) bool { return true })
+	s.background.Wait()
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -256,10 +272,12 @@ func newCallRequest(c call, modern bool) *request {
 // start answers a request, next to others up to maxRunning.
 func (s *session) start(ctx context.Context, r *request) error {
 	s.spoken.Store(true)
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if r.method != listenMethod { // which lasts, and has a bound of its own
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if r.method != "" {
 		ctx, r.cancel = context.WithCancel(ctx)
@@ -298,7 +316,9 @@ func (s *session) answer(ctx context.Context, r *request) {
 		if r.cancel != nil {
 			r.cancel()
 		}
-		<-s.slots
+		if r.method != listenMethod {
+			<-s.slots
+		}
 	}()
 	if r.method == "" {
 		s.answerCall(ctx, r, r.tool, r.arguments, r.modern)
@@ -375,7 +395,34 @@ func (s *session) respond(ctx context.Context, r *request) ([]byte, error) {
 	case StatusMethod:
 		return encodeResponse(r.id, mcp.JSONRPCResponse{Result: s.daemon.Status()})
 	}
+	ctx = context.WithValue(ctx, callerKey{}, tools.Request{Caller: s.who(), Servers: s.daemon})
+	switch r.method {
+	case listenMethod:
+		return s.listen(ctx, r)
+	case "resources/read":
+		return encodeResponse(r.id, notFound(r.mcp.HandleMessage(ctx, canonicalRead(r)), isModern(metaOf(r.params))))
+	}
 	return encodeResponse(r.id, r.mcp.HandleMessage(ctx, r.frame))
+}
+
+// canonicalRead is the frame of a resources/read with the URI in the form that
+// mcp-go's templates match: they do not know "%3" for an id.
+func canonicalRead(r *request) []byte {
+	var params map[string]json.RawMessage
+	var uri string
+	if json.Unmarshal(r.params, &params) != nil || json.Unmarshal(params["uri"], &uri) != nil {
+		return r.frame
+	}
+	resource, err := tools.ParseResource(uri)
+	if err != nil || resource.URI() == uri {
+		return r.frame
+	}
+	params["uri"], _ = json.Marshal(resource.URI()) // a string always encodes
+	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(r.id), "method": r.method, "params": params})
+	if err != nil {
+		return r.frame
+	}
+	return frame
 }
 
 // respondToCall answers a tools/call that parseCall did not take. The first
@@ -554,14 +601,26 @@ func (s *session) write(frame []byte) error {
 	})
 }
 
+// writeUpdate writes a frame of which nobody waits for, without a deadline.
+func (s *session) writeUpdate(frame []byte) error {
+	return s.writeBy(time.Time{}, func() error {
+		_, err := s.stream.Write(frame)
+		return err
+	})
+}
+
 func (s *session) writeWith(write func() error) error {
+	return s.writeBy(time.Now().Add(writeDeadline), write)
+}
+
+func (s *session) writeBy(deadline time.Time, write func() error) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	if s.failed {
 		return net.ErrClosed
 	}
 	if s.setWriteDeadline != nil {
-		_ = s.setWriteDeadline(time.Now().Add(writeDeadline))
+		_ = s.setWriteDeadline(deadline)
 	}
 	if err := write(); err != nil {
 		s.failed = true

@@ -38,15 +38,8 @@ func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *sta
 func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error) {
 	s := v.server
 	summary := s.summary.Load()
-	version := controlmode.ParseVersion(summary.Version)
 	processes := make([]state.Process, len(panes))
-	var unknown []int
-	for i, p := range panes {
-		var ok bool
-		if processes[i], ok = s.processes.read(p, summary.ProcPID, version); !ok {
-			unknown = append(unknown, i)
-		}
-	}
+	unknown := s.processes.read(panes, processes, summary.ProcPID, summary.Version)
 	if len(unknown) == 0 {
 		return processes, nil
 	}

@@ -41,6 +41,7 @@ type editor struct {
 	tally   *tally
 	budget  *budget
 	server  *tmuxServer
+	noHooks bool // tmux runs no notification hooks now: leave out what they do
 
 	name, other     string // of its two sessions; name grows with each renaming
 	session, second string // their ids
@@ -66,6 +67,7 @@ type step struct {
 	// silent: no notification tells of it to a client of another session, in any
 	// tmux version (facts: notifications.tsv).
 	silent bool
+	hooked bool // done by a notification hook
 	args   func(e *editor) []string
 	claim  func(e *editor, out string) claim
 }
@@ -177,25 +179,25 @@ func words(args ...string) func(*editor) []string {
 // steps are one round of changes, in this order: at its end the sessions are as
 // at its beginning.
 var steps = []step{
-	{"split-window -d", true,
+	{"split-window -d", true, false,
 		func(e *editor) []string {
 			return append([]string{"split-window", "-v", "-d", "-t", e.p0, "-P", "-F", "#{pane_id}"}, program...)
 		},
 		func(e *editor, out string) claim { e.p2 = out; return e.hasPane(e.p2) }},
-	{"select-pane -T", true,
+	{"select-pane -T", true, false,
 		func(e *editor) []string { return []string{"select-pane", "-t", e.p2, "-T", e.fresh("title")} },
 		func(e *editor, _ string) claim { return e.paneHas(e.p2, "pane_title", e.label) }},
-	{"resize-pane", true,
+	{"resize-pane", true, false,
 		func(e *editor) []string {
 			return []string{"resize-pane", "-t", e.p0, "-x", strconv.Itoa(60 + 10*(e.turn%2))}
 		},
 		func(e *editor, _ string) claim {
 			return e.paneHas(e.p0, "pane_width", strconv.Itoa(60+10*(e.turn%2)))
 		}},
-	{"zoom", false,
+	{"zoom", false, false,
 		func(e *editor) []string { return []string{"resize-pane", "-Z", "-t", e.p1} },
 		func(e *editor, _ string) claim { return e.paneHas(e.p1, "pane_width", "200") }},
-	{"unzoom", true,
+	{"unzoom", true, false,
 		func(e *editor) []string { return []string{"resize-pane", "-Z", "-t", e.p1} },
 		func(e *editor, _ string) claim {
 			return e.inSession("the zoom is over", func(rows []row) bool {
@@ -203,72 +205,72 @@ var steps = []step{
 				return r != nil && number(r["pane_width"]) < 200
 			})
 		}},
-	{"select-pane", false,
+	{"select-pane", false, false,
 		func(e *editor) []string { return []string{"select-pane", "-t", e.p0} },
 		func(e *editor, _ string) claim { return e.paneHas(e.p0, "pane_active", "1") }},
-	{"swap-pane -d", false,
+	{"swap-pane -d", false, false,
 		func(e *editor) []string { return []string{"swap-pane", "-d", "-s", e.p0, "-t", e.p1} },
 		func(e *editor, _ string) claim { return e.before(e.p1, e.p0) }},
-	{"swap-pane -d", false,
+	{"swap-pane -d", false, false,
 		func(e *editor) []string { return []string{"swap-pane", "-d", "-s", e.p0, "-t", e.p1} },
 		func(e *editor, _ string) claim { return e.before(e.p0, e.p1) }},
-	{"respawn-pane -k", true,
+	{"respawn-pane -k", true, false,
 		func(e *editor) []string {
 			return append(append([]string{"respawn-pane", "-k", "-t", e.p1}, program...), ";", "display-message", "-p", "-t", e.p1, "#{pane_pid}")
 		},
 		func(e *editor, out string) claim { return e.paneHas(e.p1, "pane_pid", out) }},
-	{"select-layout", true,
+	{"select-layout", true, false,
 		func(e *editor) []string { return []string{"select-layout", "-t", e.window, "even-vertical"} },
 		func(e *editor, _ string) claim {
 			return e.all("panes lie one below the other", func(r row) bool { return number(r["pane_left"]) == 0 && r["pane_width"] == "200" })
 		}},
-	{"select-layout", true,
+	{"select-layout", true, false,
 		func(e *editor) []string { return []string{"select-layout", "-t", e.window, "even-horizontal"} },
 		func(e *editor, _ string) claim {
 			return e.all("panes lie side by side", func(r row) bool { return number(r["pane_top"]) == 0 && r["pane_height"] == "50" })
 		}},
-	{"resize-window", true,
+	{"resize-window", true, false,
 		func(e *editor) []string { return []string{"resize-window", "-t", e.window, "-x", "180", "-y", "50"} },
 		func(e *editor, _ string) claim { return e.widest(180) }},
-	{"resize-window", true,
+	{"resize-window", true, false,
 		func(e *editor) []string { return []string{"resize-window", "-t", e.window, "-x", "200", "-y", "50"} },
 		func(e *editor, _ string) claim { return e.widest(200) }},
-	{"rotate-window", false,
+	{"rotate-window", false, false,
 		words("rotate-window", "-U", "-t", "WINDOW"),
 		func(e *editor, _ string) claim { return e.before(e.p1, e.p0) }},
-	{"rotate-window", false,
+	{"rotate-window", false, false,
 		words("rotate-window", "-D", "-t", "WINDOW"),
 		func(e *editor, _ string) claim { return e.before(e.p0, e.p1) }},
-	{"set pane-border-status", true,
+	{"set pane-border-status", true, false,
 		words("set-option", "-w", "-t", "WINDOW", "pane-border-status", "top"),
 		func(e *editor, _ string) claim {
 			return e.all("a border lies above the panes", func(r row) bool { return number(r["pane_top"]) == 1 })
 		}},
-	{"set pane-border-status", true,
+	{"set pane-border-status", true, false,
 		words("set-option", "-w", "-t", "WINDOW", "pane-border-status", "off"),
 		func(e *editor, _ string) claim {
 			return e.all("no border lies above the panes", func(r row) bool { return number(r["pane_top"]) == 0 })
 		}},
-	{"set pane-base-index", true,
+	{"set pane-base-index", true, false,
 		words("set-option", "-w", "-t", "WINDOW", "pane-base-index", "5"),
 		func(e *editor, _ string) claim {
 			return e.all("panes count from 5", func(r row) bool { return number(r["pane_index"]) >= 5 })
 		}},
-	{"set pane-base-index", true,
+	{"set pane-base-index", true, false,
 		words("set-option", "-w", "-u", "-t", "WINDOW", "pane-base-index"),
 		func(e *editor, _ string) claim {
 			return e.all("panes count from 0", func(r row) bool { return number(r["pane_index"]) < 5 })
 		}},
-	{"set user option", true,
+	{"set user option", true, false,
 		func(e *editor) []string { return []string{"set-option", "-p", "-t", e.p0, "@x", e.fresh("x")} },
 		func(e *editor, _ string) claim { return e.filtered("@x", e.label, e.p0) }},
-	{"rename-window", false,
+	{"rename-window", false, false,
 		func(e *editor) []string { return []string{"rename-window", "-t", e.window, e.fresh("w")} },
 		func(e *editor, _ string) claim { return e.filtered("window_name", e.label, e.p0, e.p1, e.p2) }},
-	{"rename-session", false,
+	{"rename-session", false, false,
 		func(e *editor) []string { return []string{"rename-session", "-t", e.session, e.fresh(e.name)} },
 		func(e *editor, _ string) claim { return sessionHas(e.session, "session_name", e.label) }},
-	{"new-window -d", false,
+	{"new-window -d", false, false,
 		func(e *editor) []string {
 			return append([]string{"new-window", "-d", "-t", e.session + ":", "-P", "-F", "#{window_id} #{pane_id}"}, program...)
 		},
@@ -276,82 +278,89 @@ var steps = []step{
 			e.window2, e.q, _ = strings.Cut(out, " ")
 			return sessionHas(e.session, "window_count", "2")
 		}},
-	{"swap-pane -d between windows", false,
+	{"swap-pane -d between windows", false, false,
 		func(e *editor) []string { return []string{"swap-pane", "-d", "-s", e.p1, "-t", e.q} },
 		func(e *editor, _ string) claim { return e.paneHas(e.p1, "window_id", e.window2) }},
-	{"swap-pane -d between windows", false,
+	{"swap-pane -d between windows", false, false,
 		func(e *editor) []string { return []string{"swap-pane", "-d", "-s", e.p1, "-t", e.q} },
 		func(e *editor, _ string) claim { return e.paneHas(e.q, "window_id", e.window2) }},
-	{"link-window", false,
+	{"link-window", false, false,
 		words("link-window", "-d", "-s", "WINDOW2", "-t", "SECOND:5"),
 		func(e *editor, _ string) claim { return sessionHas(e.second, "window_count", "2") }},
-	{"unlink-window", false,
+	{"unlink-window", false, false,
 		words("unlink-window", "-t", "SECOND:5"),
 		func(e *editor, _ string) claim { return sessionHas(e.second, "window_count", "1") }},
-	{"select-window", false,
+	{"select-window", false, false,
 		words("select-window", "-t", "SESSION:1"),
 		func(e *editor, _ string) claim { return sessionHas(e.session, "active_pane_id", e.q) }},
-	{"last-window", false,
+	{"last-window", false, false,
 		words("last-window", "-t", "SESSION"),
 		func(e *editor, _ string) claim { return sessionHas(e.session, "active_pane_id", e.p0) }},
-	{"move-window", false,
+	{"move-window", false, false,
 		words("move-window", "-d", "-s", "SESSION:1", "-t", "SESSION:9"),
 		func(e *editor, _ string) claim { return e.filtered("window_index", "9", e.q) }},
-	{"move-window -r", true,
+	{"move-window -r", true, false,
 		words("move-window", "-r", "-t", "SESSION"),
 		func(e *editor, _ string) claim { return e.filtered("window_index", "1", e.q) }},
-	{"swap-window -d", false,
+	{"swap-window -d", false, false,
 		words("swap-window", "-d", "-s", "SESSION:0", "-t", "SESSION:1"),
 		func(e *editor, _ string) claim { return e.filtered("window_index", "0", e.q) }},
-	{"swap-window -d", false,
+	{"swap-window -d", false, false,
 		words("swap-window", "-d", "-s", "SESSION:0", "-t", "SESSION:1"),
 		func(e *editor, _ string) claim { return e.filtered("window_index", "1", e.q) }},
-	{"move-pane -d", true,
+	{"move-pane -d", true, false,
 		func(e *editor) []string { return []string{"move-pane", "-d", "-s", e.p2, "-t", e.q} },
 		func(e *editor, _ string) claim { return e.paneHas(e.p2, "window_id", e.window2) }},
-	{"break-pane -d", false,
+	{"break-pane -d", false, false,
 		func(e *editor) []string {
 			return []string{"break-pane", "-d", "-P", "-F", "#{window_id}", "-s", e.p2, "-t", e.session + ":"}
 		},
 		func(e *editor, out string) claim { return e.paneHas(e.p2, "window_id", out) }},
-	{"join-pane -d (window closes)", false,
+	{"join-pane -d (window closes)", false, false,
 		func(e *editor) []string { return []string{"join-pane", "-d", "-s", e.p2, "-t", e.p0} },
 		func(e *editor, _ string) claim { return e.paneHas(e.p2, "window_id", e.window) }},
-	{"kill-pane (inactive)", true,
+	{"kill-pane (inactive)", true, false,
 		func(e *editor) []string { return []string{"kill-pane", "-t", e.p2} },
 		func(e *editor, _ string) claim { return e.lacksPane(e.p2) }},
-	{"respawn-window -k", false,
+	{"respawn-window -k", false, false,
 		func(e *editor) []string {
 			return append(append([]string{"respawn-window", "-k", "-t", e.window2}, program...), ";", "display-message", "-p", "-t", e.q, "#{pane_pid}")
 		},
 		func(e *editor, out string) claim { return e.paneHas(e.q, "pane_pid", out) }},
-	{"kill-window (not current)", false,
+	{"kill-window (not current)", false, false,
 		words("kill-window", "-t", "WINDOW2"),
 		func(e *editor, _ string) claim { return sessionHas(e.session, "window_count", "1") }},
 	// What a notification hook does is announced to nobody up to 3.7.
-	{"window-linked hook", true,
+	{"window-linked hook", true, true,
 		func(e *editor) []string {
 			return append([]string{
 				"set-hook", "-t", e.session, "window-linked", "select-pane -t " + e.p1 + " -T " + e.fresh("hook"), ";",
 				"new-window", "-d", "-t", e.session + ":", "-P", "-F", "#{window_id}"}, program...)
 		},
 		func(e *editor, out string) claim { e.window2 = out; return e.paneHas(e.p1, "pane_title", e.label) }},
-	{"kill-window (not current)", false,
+	{"kill-window (not current)", false, false,
 		words("set-hook", "-u", "-t", "SESSION", "window-linked", ";", "kill-window", "-t", "WINDOW2"),
 		func(e *editor, _ string) claim { return sessionHas(e.session, "window_count", "1") }},
-	{"new-session -d -t (group)", false,
+	{"new-session -d -t (group)", false, false,
 		words("new-session", "-d", "-t", "SESSION", "-P", "-F", "#{session_id}"),
 		func(e *editor, out string) claim { e.group = out; return hasSession(e.group, true) }},
-	{"kill-session", false,
+	{"kill-session", false, false,
 		words("kill-session", "-t", "GROUP"),
 		func(e *editor, _ string) claim { return hasSession(e.group, false) }},
-	{"new-session -d", false,
+	{"new-session -d", false, false,
 		words(append([]string{"new-session", "-d", "-P", "-F", "#{session_id}"}, program...)...),
 		func(e *editor, out string) claim { e.group = out; return hasSession(e.group, true) }},
-	{"kill-session", false,
+	{"kill-session", false, false,
 		words("kill-session", "-t", "GROUP"),
 		func(e *editor, _ string) claim { return hasSession(e.group, false) }},
 }
+
+// hookless takes the place of a step that needs a hook.
+var hookless = step{"new-window -d", false, false,
+	func(e *editor) []string {
+		return append([]string{"new-window", "-d", "-t", e.session + ":", "-P", "-F", "#{window_id}"}, program...)
+	},
+	func(e *editor, out string) claim { e.window2 = out; return sessionHas(e.session, "window_count", "2") }}
 
 // fresh makes a text that no earlier answer can have shown.
 func (e *editor) fresh(prefix string) string {
@@ -397,6 +406,9 @@ func (e *editor) setUp() error {
 func (e *editor) run(ctx context.Context) error {
 	for e.turn = 1; ; e.turn++ {
 		for _, s := range steps {
+			if s.hooked && e.noHooks {
+				s = hookless
+			}
 			if ctx.Err() != nil || !e.budget.take(len(e.readers)) {
 				return nil
 			}

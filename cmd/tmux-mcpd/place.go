@@ -54,6 +54,7 @@ const (
 // whether the tools are to be announced as read-only.
 func addHintsFlag(cmd *cobra.Command, c console) (readOnly func() (bool, error)) {
 	hints := cmd.Flags().String("hints", "", "`read-only` announces the tools as read-only, so that hosts need not ask before each call (or $"+hintsVariable+")")
+	completeFlag(cmd, "hints", fixed(hintsReadOnly))
 	return func() (bool, error) {
 		value, from := *hints, "--hints"
 		if value == "" {
