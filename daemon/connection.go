@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -123,14 +122,9 @@ func (c *connection) wakeUp() {
 	}
 }
 
-func (c *connection) ended() bool {
-	select {
-	case <-c.client.Done():
-		return true
-	default:
-		return false
-	}
-}
+// ended reports whether the connection can no more be used. Calls are answered
+// with the reason a moment before Done is closed, so Done would be too late.
+func (c *connection) ended() bool { return c.client.Err() != nil }
 
 // refresh returns a snapshot of what tmux has at a moment after the call.
 func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
@@ -184,7 +178,7 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 		clean = f.reply(r) && clean
 		if r.Failed {
 			f.clean = false
-			return nil, fmt.Errorf("tmux: %s", r.Body)
+			return nil, refused(r)
 		}
 	}
 	snapshot, err := c.framing.Build(replies[0].Body, replies[1].Body, f.snapshot)
@@ -216,6 +210,11 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	return snapshot, nil
 }
 
+// refused is the error of a command that tmux did not carry out.
+func refused(r controlmode.Reply) error {
+	return &controlmode.CommandError{Stderr: string(r.Body), ExitCode: 1}
+}
+
 // do runs one command that is no part of a dump.
 func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, error) {
 	r, err := c.client.Do(ctx, line)
@@ -224,7 +223,7 @@ func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, er
 	}
 	c.fresh.reply(r)
 	if r.Failed {
-		return r, fmt.Errorf("tmux: %s", r.Body)
+		return r, refused(r)
 	}
 	return r, nil
 }
