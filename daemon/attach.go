@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ type attachment struct {
 type backOff struct {
 	failures int
 	until    time.Time
+	server   string // which the failures are of: its pid and start
 }
 
 const (
@@ -41,10 +43,18 @@ const (
 // ended takes note of a connection that ended, having begun at since.
 func (b *backOff) ended(since time.Time) {
 	if time.Since(since) > quickExit {
-		*b = backOff{}
+		*b = backOff{server: b.server}
 		return
 	}
 	b.failed()
+}
+
+// meets takes note of which server it is about: what the one before did, ending
+// above all, is nothing that a new one is to be blamed for.
+func (b *backOff) meets(server string) {
+	if b.server != server {
+		*b = backOff{server: server}
+	}
 }
 
 func (b *backOff) failed() {
@@ -256,6 +266,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 			before = surveyed.LastAttached
 		}
 	}
+	s.attach.meets(strconv.Itoa(v.PID) + " " + v.Started)
 	if session != "" && !s.attach.allows() {
 		session, reason = "", "connections end as soon as they begin"
 	}

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -263,6 +262,11 @@ func (c *connection) giveUp(err error) error {
 	return err
 }
 
+// refused is the error of a command that tmux did not carry out.
+func refused(r controlmode.Reply) error {
+	return &controlmode.CommandError{Stderr: string(r.Body), ExitCode: 1}
+}
+
 // do runs one command that is no part of a dump.
 func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, error) {
 	r, err := c.client.Do(ctx, line)
@@ -271,7 +275,7 @@ func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, er
 	}
 	c.fresh.reply(r)
 	if r.Failed {
-		return r, fmt.Errorf("tmux: %s", r.Body)
+		return r, refused(r)
 	}
 	return r, nil
 }
