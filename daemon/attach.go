@@ -356,13 +356,20 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	}
 	since := time.Since(c.fresh.sent)
 	dirty := c.hints.Load() != c.fresh.hints
+	if last := s.lastRequest.Load(); last != c.asked || s.push.active() {
+		c.asked, c.unasked = last, 0
+	}
 	h := prove
 	switch {
 	case c.urgent.Load():
 	case dirty:
+		if c.unasked >= maxUnasked && since < maxAge {
+			return maxAge - since
+		}
 		if wait := c.budget.take(c.cost); wait > 0 {
 			return wait
 		}
+		c.unasked++
 	case since >= c.interval() && time.Unix(0, s.lastRequest.Load()).After(c.fresh.sent):
 		h = dump
 	default:

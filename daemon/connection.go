@@ -35,6 +35,10 @@ type connection struct {
 	fresh  freshness
 	cost   time.Duration // of a dump, smoothed
 	budget budget        // for dumps after notifications
+	// asked is the time of the request that came last before such a dump,
+	// unasked how many of them no request has made use of.
+	asked   int64
+	unasked int
 
 	// hints counts the notifications that may mean a change.
 	hints atomic.Uint64
@@ -117,6 +121,12 @@ func (b *budget) take(cost time.Duration) (wait time.Duration) {
 	b.credit -= cost
 	return 0
 }
+
+// maxUnasked is how many dumps notifications may lead to while nobody asks:
+// after that, one in maxAge. A hook on list-panes that changes something which
+// is announced (a rename) makes each dump the reason of the next, and what the
+// hook costs tmux is in no budget.
+const maxUnasked = 16
 
 // irrelevant are the notifications that never mean a change of anything that
 // the cache holds. What is not known is relevant.

@@ -346,12 +346,15 @@ func tomlStrings(value string) ([]string, error) {
 func withoutStrings(value string) string {
 	var b strings.Builder
 	quote := rune(0)
-	comment := false
+	comment, escaped := false, false
 	for _, r := range value {
 		switch {
+		case escaped:
+			escaped = false
 		case comment:
 			comment = r != '\n'
 		case quote != 0:
+			escaped = r == '\\' && quote == '"'
 			if r == quote {
 				quote = 0
 			}
