@@ -613,7 +613,7 @@ func terminated(t *testing.T, _ *daemonProcess, s *tmuxServer) string {
 	d := startDaemon(t, s.home, nil)
 	dialGuest(t, d, s.home).poll(t, s, 1)
 	pid := s.pid()
-	resume := stopUntil(t, pid)
+	resume := stopProcess(t, pid)
 	var conns []*rawClient
 	for range clients {
 		c, err := d.dialRaw()
@@ -662,17 +662,6 @@ func terminated(t *testing.T, _ *daemonProcess, s *tmuxServer) string {
 		return "does not end"
 	}
 	return fmt.Sprintf("%d of %d answers, %s, code %d", answers, clients*calls, end, d.exitCode())
-}
-
-// stopUntil stops a process until the returned function is called.
-func stopUntil(t *testing.T, pid int) (resume func()) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	resume = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-	t.Cleanup(resume)
-	return resume
 }
 
 // killedUnderBridge: a host asks all the time through a bridge whose daemon is
