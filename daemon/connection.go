@@ -35,6 +35,10 @@ type connection struct {
 	fresh  freshness
 	cost   time.Duration // of a dump, smoothed
 	budget budget        // for dumps after notifications
+	// asked is the time of the request that came last before such a dump,
+	// unasked how many of them no request has made use of.
+	asked   int64
+	unasked int
 
 	// hints counts the notifications that may mean a change.
 	hints atomic.Uint64
@@ -44,12 +48,12 @@ type connection struct {
 	// wake wakes the goroutine that tends the connection; one place, because
 	// it looks at everything when it wakes.
 	wake chan struct{}
-	// exchanged is when tmux was last asked, sent when the last dump was, in
-	// UnixNano, seen the hints that the dump knew of: for tend, which does not
-	// hold the turn.
-	exchanged, sent atomic.Int64
-	seen            atomic.Uint64
-	lone            atomic.Bool // we are our session's only client
+	// For tend, which does not hold the turn: when tmux was last asked, when it
+	// was last asked for a dump, and when the cache comes of age, in UnixNano;
+	// and the hints that the last dump knew of.
+	exchanged, dumped, due atomic.Int64
+	seen                   atomic.Uint64
+	lone                   atomic.Bool // we are our session's only client
 }
 
 // The lines of a probe. A lone brace cannot be parsed, so tmux runs nothing
@@ -117,6 +121,12 @@ func (b *budget) take(cost time.Duration) (wait time.Duration) {
 	b.credit -= cost
 	return 0
 }
+
+// maxUnasked is how many dumps notifications may lead to while nobody asks:
+// after that, one in maxAge. A hook on list-panes that changes something which
+// is announced (a rename) makes each dump the reason of the next, and what the
+// hook costs tmux is in no budget.
+const maxUnasked = 16
 
 // irrelevant are the notifications that never mean a change of anything that
 // the cache holds. What is not known is relevant.
@@ -230,7 +240,8 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	c.cost = min(took, c.cost+c.cost/8)
 	c.seen.Store(hints)
 	c.exchanged.Store(sent.UnixNano())
-	c.sent.Store(sent.UnixNano())
+	c.dumped.Store(sent.UnixNano())
+	c.due.Store(sent.Add(c.interval()).UnixNano())
 	c.wakeUp()
 	if more != nil {
 		if err := more(snapshot, replies[2:]); err != nil {

@@ -271,9 +271,26 @@ func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile fu
 	s.publish(snapshot)
 	c.lone.Store(ok && me.alone)
 	if reason := me.mustLeave(); ok && reason != "" {
+		s.moveAway(ctx, c, me, snapshot)
 		s.leave(c, reason)
 	}
 	return snapshot, nil
+}
+
+// moveAway moves our client to a session that it may leave from. That it cannot
+// be done is no reason to stay.
+func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, snapshot *state.Snapshot) {
+	if off(me.me.DestroyUnattached) || !me.alone {
+		return
+	}
+	r, err := c.do(ctx, listSessions+" -F "+controlmode.Quote(sessionFormat))
+	if err != nil {
+		return
+	}
+	if to := me.refuge(snapshot.Clients, parseSessions(r.Body)); to != "" {
+		_, err = c.do(ctx, switchClient+" -E -t "+controlmode.Quote(to))
+		s.log.Debug("moved to leave", "session", to, "err", err)
+	}
 }
 
 // handOn hands a switch-client that hit our client on to the client that it
@@ -328,9 +345,23 @@ func (s *tmuxServer) forget(c *connection) {
 	s.conn = nil
 	c.schedule.close()
 	s.published.Store(nil)
-	// The stop ladder may take a moment; nobody has to wait for it.
-	s.wg.Go(func() { c.client.Close() })
+	gone := make(chan struct{})
+	s.wg.Go(func() { defer close(gone); c.client.Close() })
+	// A client that is about to exit does not count in session_attached any
+	// more but is listed (3.3a to 3.8): what is asked next would have it
+	// subtracted once too often. With a tmux that hangs nobody has to wait for
+	// the whole stop ladder.
+	timer := time.NewTimer(partingTime)
+	defer timer.Stop()
+	select {
+	case <-gone:
+	case <-timer.C:
+	}
 }
+
+// partingTime is how long what comes next waits for our client to be gone. It
+// takes a few milliseconds.
+const partingTime = 300 * time.Millisecond
 
 func (s *tmuxServer) summarize(reason string) {
 	m := modeSummary{Reason: reason}

@@ -145,6 +145,9 @@ var buildProduct = sync.OnceValues(func() (string, error) {
 	}
 	cmd := exec.Command("go", append(args, "./cmd/tmux-mcpd")...)
 	cmd.Dir = ".."
+	if !raceEnabled { // which needs cgo
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is released
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
