@@ -132,9 +132,13 @@ Most others (Claude Desktop, Cursor, Gemini CLI ...; the README has each one's f
 
     {"mcpServers": {"tmux": {"command": "%[1]s", "args": ["stdio"]}}}
 
-That works as it is. To let all hosts share one daemon, keep this running:
+That works as it is. To let all hosts share one daemon in the background:
 
-    %[1]s serve
+    %[1]s service install
+
+Should something not work:
+
+    %[1]s doctor
 `, path)
 }
 
