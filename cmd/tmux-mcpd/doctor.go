@@ -443,7 +443,11 @@ func (d *doctor) checkRunning(ctx context.Context, s daemon.SocketState, kill st
 
 func (d *doctor) checkService(ctx context.Context) {
 	state := d.service.inspect(ctx)
-	if state.Dir == "" {
+	switch {
+	case state.Packed && state.Socket != "active" && state.Service != "active" && state.Enabled != "enabled":
+		d.found(ok, "service", d.self+" service install", "a package's units are in %s, but not in use; with them all hosts share one daemon", state.Dir)
+		return
+	case state.Dir == "":
 		d.found(ok, "service", d.self+" service install", "not installed; with it all hosts share one daemon")
 		return
 	}
