@@ -206,7 +206,6 @@ const (
 
 // tryOneShot is runOneShot, and ErrServerExited where trying again may tell.
 func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyReply, error) {
-	s.surveyed = time.Now()
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
 	if err != nil {
@@ -221,6 +220,7 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 	if err != nil {
 		return nil, err
 	}
+	s.surveyed = time.Now()
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {
@@ -444,9 +444,10 @@ func (s *tmuxServer) nobodyAttached() bool {
 }
 
 // revive attaches again after a connection has ended by itself, if it has been
-// of use lately, so that the next request finds it.
+// of use lately, so that the next request finds it, or is of use to a
+// subscriber.
 func (s *tmuxServer) revive(c *connection) {
-	if time.Since(time.Unix(0, s.lastRequest.Load())) > maxAge*10 {
+	if time.Since(time.Unix(0, s.lastRequest.Load())) > maxAge*10 && !s.push.active() {
 		return
 	}
 	if s.takeTurn(s.ctx) != nil {

@@ -198,6 +198,12 @@ func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.
 			return f.snapshot, nil
 		}
 	}
+	// Who only watches can wait: where something changes all the time (keys are
+	// typed, a hook of the user follows each dump) the budget for dumps in the
+	// background holds.
+	if h == watchOnly && f.snapshot != nil && c.budget.take(c.cost) > 0 {
+		return f.snapshot, nil
+	}
 	return c.dump(ctx, c.dumpLine, 2, nil)
 }
 

@@ -98,7 +98,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 		wg:        &d.wg,
 		turn:      make(chan struct{}, 1),
 		processes: newProcessTable(),
-		push:      pusher{poke: make(chan struct{}, 1), watched: make(map[string]*watched)},
+		push:      pusher{poke: make(chan struct{}, 1), looking: make(chan struct{}, 1), watched: make(map[string]*watched)},
 	}
 	s.summary.Store(&modeSummary{})
 	return s
