@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,10 @@ func transcript(ctx context.Context, root string) error {
 	if err := need(ctx, tmuxPackage); err != nil {
 		return err
 	}
-	if err := build(ctx); err != nil {
+	// Not "dirty": what is about to be changed is this text.
+	version := strings.TrimSuffix(describe(ctx), "-dirty")
+	step("build %s (%s)", binary, version)
+	if err := buildFor(ctx, target{runtime.GOOS, runtime.GOARCH}, binary, version); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(readme)
