@@ -113,15 +113,7 @@ func filterGives(field, value, pane string) claim {
 		fmt.Sprintf("%s=%s gives %s", field, value, pane), func(rows []row) bool { return find(rows, "pane_id", pane) != nil }}
 }
 
-// say writes to a pane's terminal what a program there would print.
-func (s *tmuxServer) say(pane, text string) error {
-	tty, err := s.try("display-message", "-p", "-t", pane, "#{pane_tty}")
-	if err != nil {
-		return err
-	}
-	return sayTo(strings.TrimSpace(tty), text)
-}
-
+// sayTo writes to a terminal what a program there would print.
 func sayTo(tty, text string) error {
 	f, err := os.OpenFile(tty, os.O_WRONLY|syscall.O_NOCTTY, 0)
 	if err != nil {
