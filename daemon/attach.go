@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ type attachment struct {
 type backOff struct {
 	failures int
 	until    time.Time
+	server   string // which the failures are of: its pid and start
 }
 
 const (
@@ -41,10 +43,18 @@ const (
 // ended takes note of a connection that ended, having begun at since.
 func (b *backOff) ended(since time.Time) {
 	if time.Since(since) > quickExit {
-		*b = backOff{}
+		*b = backOff{server: b.server}
 		return
 	}
 	b.failed()
+}
+
+// meets takes note of which server it is about: what the one before did, ending
+// above all, is nothing that a new one is to be blamed for.
+func (b *backOff) meets(server string) {
+	if b.server != server {
+		*b = backOff{server: server}
+	}
 }
 
 func (b *backOff) failed() {
@@ -196,7 +206,6 @@ const (
 
 // tryOneShot is runOneShot, and ErrServerExited where trying again may tell.
 func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyReply, error) {
-	s.surveyed = time.Now()
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
 	if err != nil {
@@ -211,6 +220,7 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 	if err != nil {
 		return nil, err
 	}
+	s.surveyed = time.Now()
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {
@@ -256,6 +266,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 			before = surveyed.LastAttached
 		}
 	}
+	s.attach.meets(strconv.Itoa(v.PID) + " " + v.Started)
 	if session != "" && !s.attach.allows() {
 		session, reason = "", "connections end as soon as they begin"
 	}
@@ -433,9 +444,10 @@ func (s *tmuxServer) nobodyAttached() bool {
 }
 
 // revive attaches again after a connection has ended by itself, if it has been
-// of use lately, so that the next request finds it.
+// of use lately, so that the next request finds it, or is of use to a
+// subscriber.
 func (s *tmuxServer) revive(c *connection) {
-	if time.Since(time.Unix(0, s.lastRequest.Load())) > maxAge*10 {
+	if time.Since(time.Unix(0, s.lastRequest.Load())) > maxAge*10 && !s.push.active() {
 		return
 	}
 	if s.takeTurn(s.ctx) != nil {

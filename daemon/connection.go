@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -199,6 +198,12 @@ func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.
 			return f.snapshot, nil
 		}
 	}
+	// Who only watches can wait: where something changes all the time (keys are
+	// typed, a hook of the user follows each dump) the budget for dumps in the
+	// background holds.
+	if h == watchOnly && f.snapshot != nil && c.budget.take(c.cost) > 0 {
+		return f.snapshot, nil
+	}
 	return c.dump(ctx, c.dumpLine, 2, nil)
 }
 
@@ -263,6 +268,11 @@ func (c *connection) giveUp(err error) error {
 	return err
 }
 
+// refused is the error of a command that tmux did not carry out.
+func refused(r controlmode.Reply) error {
+	return &controlmode.CommandError{Stderr: string(r.Body), ExitCode: 1}
+}
+
 // do runs one command that is no part of a dump.
 func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, error) {
 	r, err := c.client.Do(ctx, line)
@@ -271,7 +281,7 @@ func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, er
 	}
 	c.fresh.reply(r)
 	if r.Failed {
-		return r, fmt.Errorf("tmux: %s", r.Body)
+		return r, refused(r)
 	}
 	return r, nil
 }

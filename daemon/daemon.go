@@ -32,6 +32,9 @@ type Config struct {
 	IdleDetach time.Duration
 	// Deadline bounds the time that anything may take with tmux; 0 for 5 s.
 	Deadline time.Duration
+	// PushInterval is how often a tmux server is looked at for what it does not
+	// announce, while somebody is subscribed; 0 for DefaultPushInterval.
+	PushInterval time.Duration
 	// MaxClients bounds the connections that are served at once; 0 for 512.
 	MaxClients int
 }
@@ -78,6 +81,9 @@ func New(config Config) *Daemon {
 	}
 	if config.Deadline == 0 {
 		config.Deadline = defaultDeadline
+	}
+	if config.PushInterval == 0 {
+		config.PushInterval = DefaultPushInterval
 	}
 	if config.MaxClients == 0 {
 		config.MaxClients = defaultMaxClients

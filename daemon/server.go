@@ -98,7 +98,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 		wg:        &d.wg,
 		turn:      make(chan struct{}, 1),
 		processes: newProcessTable(),
-		push:      pusher{poke: make(chan struct{}, 1), watched: make(map[string]*watched)},
+		push:      pusher{poke: make(chan struct{}, 1), looking: make(chan struct{}, 1), watched: make(map[string]*watched)},
 	}
 	s.summary.Store(&modeSummary{})
 	return s
@@ -204,7 +204,7 @@ func (s *tmuxServer) exchange(h how, meanwhile func(context.Context, *state.Snap
 		if err == nil {
 			return snapshot, nil
 		}
-		if !c.ended() {
+		if !c.ended() && !noSessions(err) {
 			if ctx.Err() != nil {
 				return nil, s.deadlineError(ctx)
 			}
@@ -319,16 +319,21 @@ func (s *tmuxServer) publish(snapshot *state.Snapshot) {
 	s.push.wake()
 }
 
-// drop forgets a connection that has ended by itself.
+// drop forgets a connection that has ended by itself, or is about to: a server
+// that is being killed still answers, without a session, before it says %exit.
 func (s *tmuxServer) drop(c *connection) {
 	if s.conn != c {
 		return
 	}
-	s.log.Debug("control client ended", "reason", c.client.Err())
+	reason := "the server has no session"
+	if err := c.client.Err(); err != nil {
+		reason = err.Error()
+	}
+	s.log.Debug("control client ended", "reason", reason)
 	s.attach.ended(c.since)
 	s.counters.exits.Add(1)
 	s.forget(c)
-	s.summarize("not attached: " + c.client.Err().Error())
+	s.summarize("not attached: " + reason)
 }
 
 // leave ends our client.

@@ -42,10 +42,12 @@ type session struct {
 	slots chan struct{}
 	calls sync.WaitGroup
 
-	// writeMu is held to write one frame. A client that does not read holds it
-	// for writeDeadline at most, and is then dropped.
+	// writeMu is held to write one frame. A client that does not read holds an
+	// answer up for writeDeadline at most, and is then dropped.
 	writeMu sync.Mutex
 	failed  bool // a write failed: the rest of a frame may be missing
+	unread  unread
+	pace    pace
 	// setWriteDeadline is the stream's, nil if it has none.
 	setWriteDeadline func(time.Time) error
 
@@ -59,6 +61,10 @@ type session struct {
 	bridge  string // the version of the bridge between us and the client
 	greeted bool   // by a hello
 	watches []*watch
+
+	// The reader's own: what later requests about subscriptions wait for.
+	subscribing  []chan struct{}
+	unsubscribed chan struct{}
 
 	// live ends with the connection, or when the daemon stops. background are
 	// goroutines that end with it.
@@ -259,6 +265,10 @@ type request struct {
 
 	cancel    context.CancelFunc // nil for such a call, which is soon over
 	cancelled atomic.Bool
+
+	after []chan struct{} // requests that this one must not overtake
+	done  chan struct{}   // closed when it has been answered; nil if nobody waits
+	lasts bool            // a subscriptions/listen, which takes no slot
 }
 
 // newCallRequest takes what is needed out of the reader's buffer.
@@ -272,7 +282,12 @@ func newCallRequest(c call, modern bool) *request {
 // start answers a request, next to others up to maxRunning.
 func (s *session) start(ctx context.Context, r *request) error {
 	s.spoken.Store(true)
-	if r.method != listenMethod { // which lasts, and has a bound of its own
+	if r.method == listenMethod { // which lasts, and has a bound of its own
+		if r.lasts = s.listens.Add(1) <= maxListens; !r.lasts {
+			s.listens.Add(-1)
+		}
+	}
+	if !r.lasts {
 		select {
 		case s.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -281,6 +296,7 @@ func (s *session) start(ctx context.Context, r *request) error {
 	}
 	if r.method != "" {
 		ctx, r.cancel = context.WithCancel(ctx)
+		s.order(r)
 	}
 	s.mu.Lock()
 	s.running[string(r.id)] = r
@@ -316,10 +332,18 @@ func (s *session) answer(ctx context.Context, r *request) {
 		if r.cancel != nil {
 			r.cancel()
 		}
-		if r.method != listenMethod {
+		if r.lasts {
+			s.listens.Add(-1)
+		} else {
 			<-s.slots
 		}
+		if r.done != nil {
+			close(r.done)
+		}
 	}()
+	for _, earlier := range r.after {
+		<-earlier
+	}
 	if r.method == "" {
 		s.answerCall(ctx, r, r.tool, r.arguments, r.modern)
 		return
@@ -327,6 +351,8 @@ func (s *session) answer(ctx context.Context, r *request) {
 	response, err := s.respond(ctx, r)
 	switch {
 	case r.cancelled.Load(), response == nil && err == nil:
+	case r.method == listenMethod && s.live.Err() != nil:
+		// Not ended, but cut off: a bridge asks the next daemon again.
 	case err != nil:
 		s.daemon.log.Error("an answer cannot be encoded", "method", r.method, "err", err)
 		s.writeError(r.id, codeInternal, "internal error")
@@ -601,26 +627,19 @@ func (s *session) write(frame []byte) error {
 	})
 }
 
-// writeUpdate writes a frame of which nobody waits for, without a deadline.
-func (s *session) writeUpdate(frame []byte) error {
-	return s.writeBy(time.Time{}, func() error {
-		_, err := s.stream.Write(frame)
-		return err
-	})
-}
-
 func (s *session) writeWith(write func() error) error {
-	return s.writeBy(time.Now().Add(writeDeadline), write)
-}
-
-func (s *session) writeBy(deadline time.Time, write func() error) error {
+	s.pace.answerWaits(s.setWriteDeadline)
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
+	s.pace.answerBegins(s.setWriteDeadline)
+	s.unread.written()
+	return s.writeLocked(write)
+}
+
+// writeLocked needs writeMu.
+func (s *session) writeLocked(write func() error) error {
 	if s.failed {
 		return net.ErrClosed
-	}
-	if s.setWriteDeadline != nil {
-		_ = s.setWriteDeadline(deadline)
 	}
 	if err := write(); err != nil {
 		s.failed = true

@@ -33,9 +33,6 @@ var (
 
 // SubscribeToResourceErr subscribes the client to a resource.
 func (s *session) SubscribeToResourceErr(uri string) error {
-	if s.IsSubscribedToResource(uri) {
-		return nil
-	}
 	return s.watch(uri, nil)
 }
 
@@ -51,9 +48,11 @@ func (s *session) UnsubscribeFromResource(uri string) {
 func (s *session) SubscribedResources() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uris := make([]string, 0, len(s.watches))
+	var uris []string
 	for _, w := range s.watches {
-		uris = append(uris, w.uri)
+		if w.listen == nil {
+			uris = append(uris, w.uri)
+		}
 	}
 	return uris
 }
@@ -63,19 +62,27 @@ func (s *session) IsSubscribedToResource(uri string) bool {
 	return slices.Contains(s.SubscribedResources(), uri)
 }
 
+// watching reports whether there is such a subscription. It needs mu.
+func (s *session) watching(uri string, listen *request) bool {
+	return slices.ContainsFunc(s.watches, func(w *watch) bool { return w.uri == uri && w.listen == listen })
+}
+
 // watch subscribes to a resource, for a subscriptions/listen or classically.
-func (s *session) watch(uri string, listen []byte) error {
+func (s *session) watch(uri string, listen *request) error {
 	r, err := tools.ParseResource(uri)
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, uri)
+		return fmt.Errorf("%w: %s", err, shortened(uri))
 	}
 	server, _, err := s.daemon.find(s.who(), r.Socket)
 	if err != nil {
 		return err
 	}
-	w := &watch{session: s, uri: uri, listen: listen}
 	s.mu.Lock()
-	if len(s.watches) >= maxSubscriptions {
+	switch {
+	case s.watching(uri, listen):
+		s.mu.Unlock()
+		return nil
+	case len(s.watches) >= maxSubscriptions:
 		s.mu.Unlock()
 		return fmt.Errorf("more than %d subscriptions: end some first", maxSubscriptions)
 	}
@@ -84,16 +91,25 @@ func (s *session) watch(uri string, listen []byte) error {
 		s.background.Go(s.sendUpdates)
 	}
 	s.mu.Unlock()
+	// A client drops what comes before it has been told that it listens.
+	w := &watch{session: s, uri: uri, listen: listen, held: listen != nil}
 	if err := server.subscribe(s.live, w, r); err != nil {
 		return fmt.Errorf("%w: %s", err, uri)
 	}
 	s.mu.Lock()
-	s.watches = append(s.watches, w)
+	twice := s.watching(uri, listen)
+	if !twice {
+		s.watches = append(s.watches, w)
+	}
 	s.mu.Unlock()
+	if twice { // by two requests at once
+		w.end()
+	}
 	return nil
 }
 
-// unwatch ends the subscriptions that which chooses.
+// unwatch ends the subscriptions that which chooses. The client is told nothing
+// of them after that.
 func (s *session) unwatch(which func(*watch) bool) {
 	var ended []*watch
 	s.mu.Lock()
@@ -106,26 +122,40 @@ func (s *session) unwatch(which func(*watch) bool) {
 	})
 	s.mu.Unlock()
 	for _, w := range ended {
+		w.over.Store(true)
 		w.end()
 		s.updates.remove(w)
 	}
 }
 
-// sendUpdates tells the client of updates, until the session ends. A client
-// that does not read is waited for without a bound and holds nobody up: its
-// updates are merged meanwhile.
-func (s *session) sendUpdates() {
-	for {
-		select {
-		case <-s.live.Done():
-			return
-		case <-s.updates.ready:
+// order makes a request about subscriptions wait for those before it: requests
+// are answered next to each other, and an unsubscribe that overtakes its
+// subscribe would end nothing. Only the reader calls it.
+func (s *session) order(r *request) {
+	switch r.method {
+	case "resources/subscribe":
+		if s.unsubscribed != nil {
+			r.after = []chan struct{}{s.unsubscribed}
 		}
-		for w := s.updates.next(); w != nil; w = s.updates.next() {
-			if s.writeUpdate(w.frame()) != nil {
-				return
-			}
+		s.subscribing = slices.DeleteFunc(s.subscribing, isClosed)
+		r.done = make(chan struct{})
+		s.subscribing = append(s.subscribing, r.done)
+	case "resources/unsubscribe":
+		r.after = s.subscribing
+		if s.unsubscribed != nil {
+			r.after = append(r.after, s.unsubscribed)
 		}
+		r.done = make(chan struct{})
+		s.subscribing, s.unsubscribed = nil, r.done
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -139,7 +169,7 @@ func (w *watch) frame() []byte {
 		Meta *meta  `json:"_meta,omitempty"`
 	}{URI: w.uri}
 	if w.listen != nil {
-		params.Meta = &meta{ID: w.listen}
+		params.Meta = &meta{ID: w.listen.id}
 	}
 	frame, err := json.Marshal(struct {
 		JSONRPC string `json:"jsonrpc"`
@@ -164,44 +194,51 @@ type listener struct {
 func (l *listener) NotificationChannel() chan<- mcp.JSONRPCNotification { return l.acks }
 
 // SubscribeToResourceErr subscribes on behalf of the request.
-func (l *listener) SubscribeToResourceErr(uri string) error { return l.watch(uri, l.request.id) }
+func (l *listener) SubscribeToResourceErr(uri string) error { return l.watch(uri, l.request) }
 
 // UnsubscribeFromResource ends what SubscribeToResourceErr began.
 func (l *listener) UnsubscribeFromResource(uri string) {
-	l.unwatch(func(w *watch) bool { return string(w.listen) == string(l.request.id) && w.uri == uri })
+	l.unwatch(func(w *watch) bool { return w.listen == l.request && w.uri == uri })
 }
 
 // listen answers a subscriptions/listen, when it ends.
 func (s *session) listen(ctx context.Context, r *request) ([]byte, error) {
-	if s.listens.Add(1) > maxListens {
-		s.listens.Add(-1)
+	if !r.lasts {
 		return errorFrame(r.id, codeInternal, fmt.Sprintf("more than %d %s: end some first", maxListens, listenMethod)), nil
 	}
-	defer s.listens.Add(-1)
 	l := &listener{session: s, request: r, acks: make(chan mcp.JSONRPCNotification, 1)}
 	ctx, cancel := context.WithCancel(r.mcp.WithContext(ctx, l))
 	defer cancel()
 	stop := context.AfterFunc(s.live, cancel)
 	defer stop()
-	done := make(chan struct{})
-	s.background.Go(func() {
-		select {
-		case ack := <-l.acks:
-			s.acknowledge(ack, r.id)
-		case <-done:
+	acknowledged := make(chan struct{})
+	go func() {
+		defer close(acknowledged)
+		for ack := range l.acks {
+			s.acknowledge(ack, r)
 		}
-	})
+	}()
 	response := r.mcp.HandleMessage(ctx, r.frame)
-	close(done)
+	// mcp-go sends to the session before it returns, and never after. The
+	// acknowledgement comes before the end.
+	close(l.acks)
+	<-acknowledged
 	return encodeResponse(r.id, response)
 }
 
 // acknowledge passes mcp-go's acknowledgement on, with the id as the client
-// wrote it.
-func (s *session) acknowledge(ack mcp.JSONRPCNotification, id []byte) {
-	ack.Params.Meta[mcp.MetaKeySubscriptionID] = json.RawMessage(id)
+// wrote it, and lets the updates go that waited for it.
+func (s *session) acknowledge(ack mcp.JSONRPCNotification, r *request) {
+	ack.Params.Meta[mcp.MetaKeySubscriptionID] = json.RawMessage(r.id)
 	if frame, err := json.Marshal(ack); err == nil {
 		_ = s.write(append(frame, '\n'))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		if w.listen == r {
+			s.updates.release(w)
+		}
 	}
 }
 
@@ -257,10 +294,10 @@ func addResources(s *mcpserver.MCPServer) {
 	for i := range tools.ResourceKinds {
 		k := &tools.ResourceKinds[i]
 		if !k.HasID() {
-			s.AddResource(mcp.NewResource(k.URI, k.Name, mcp.WithMIMEType("application/json"),
+			s.AddResource(mcp.NewResource(k.URI, k.Name, mcp.WithResourceTitle(k.Title), mcp.WithMIMEType("application/json"),
 				mcp.WithResourceDescription(k.Description)), readResource)
 		}
-		s.AddResourceTemplate(mcp.NewResourceTemplate(k.URI+"{?socket}", k.Name, mcp.WithTemplateMIMEType("application/json"),
+		s.AddResourceTemplate(mcp.NewResourceTemplate(k.URI+"{?socket}", k.Name, mcp.WithTemplateTitle(k.Title), mcp.WithTemplateMIMEType("application/json"),
 			mcp.WithTemplateDescription(k.Description+" Of the server with the given socket name, or else the caller's own.")),
 			readResource)
 	}
@@ -270,7 +307,7 @@ func addResources(s *mcpserver.MCPServer) {
 type resourceCompletion struct{}
 
 // CompleteResourceArgument lists the ids that there are.
-func (resourceCompletion) CompleteResourceArgument(ctx context.Context, uri string, argument mcp.CompleteArgument, _ mcp.CompleteContext) (*mcp.Completion, error) {
+func (resourceCompletion) CompleteResourceArgument(ctx context.Context, uri string, argument mcp.CompleteArgument, given mcp.CompleteContext) (*mcp.Completion, error) {
 	call, ok := ctx.Value(callerKey{}).(tools.Request)
 	if !ok || argument.Name != "id" {
 		return &mcp.Completion{Values: []string{}}, nil
@@ -280,7 +317,11 @@ func (resourceCompletion) CompleteResourceArgument(ctx context.Context, uri stri
 		if uri != k.URI && uri != k.URI+"{?socket}" {
 			continue
 		}
-		server, err := call.Servers.Server(call.Caller, nil)
+		var socket *string
+		if name, ok := given.Arguments["socket"]; ok {
+			socket = &name
+		}
+		server, err := call.Servers.Server(call.Caller, socket)
 		if err != nil {
 			return nil, err
 		}

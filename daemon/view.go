@@ -67,8 +67,13 @@ func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Proce
 // Fetch dumps and asks for further fields in one line, which tmux runs as one:
 // see tools.Server.
 func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
+	v.server.lastRequest.Store(time.Now().UnixNano())
+	return v.fetch(ctx, scope, fields)
+}
+
+// fetch is Fetch for what is no request: it does not put off our leaving.
+func (v view) fetch(ctx context.Context, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
 	s := v.server
-	s.lastRequest.Store(time.Now().UnixNano())
 	s.counters.fetches.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
 	defer cancel()
@@ -88,7 +93,7 @@ func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 		if err == nil {
 			return snapshot, values, nil
 		}
-		if !c.ended() {
+		if !c.ended() && !noSessions(err) {
 			if ctx.Err() != nil {
 				return nil, nil, s.deadlineError(ctx)
 			}

@@ -29,6 +29,17 @@ func cpu(pid int) (time.Duration, bool) {
 	return time.Duration(ns), err == nil
 }
 
+// eventsAreUncounted reports whether the tmux under test, 3.8 or newer, does what
+// programs and terminals make it do without counting it.
+func eventsAreUncounted() bool {
+	_, version, _ := realTmux()
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 {
+		return true // a version between two releases
+	}
+	return major > 3 || major == 3 && minor >= 8
+}
+
 // load is what goes on on a server by itself: somebody types, and programs change
 // their titles.
 type load struct {
@@ -108,7 +119,7 @@ func TestBackgroundLoad(t *testing.T) {
 		// Each dump announces a change, which is a reason to dump again.
 		{"a hook on each dump that renames", []string{"set-hook", "-g", "after-list-panes", "rename-window -t main: hooked"}},
 	}
-	const window = 4 * time.Second
+	const window = 3 * time.Second
 	for _, h := range hooks {
 		t.Run(h.name, func(t *testing.T) {
 			server := newTmuxServer(t, "set -g automatic-rename off")
@@ -169,8 +180,7 @@ func TestBackgroundLoad(t *testing.T) {
 			if worst > titlesPerSecond+2 {
 				t.Errorf("a title in an answer was %d/%d s old", worst, titlesPerSecond)
 			}
-			_, version, _ := realTmux()
-			if late > 0 && !strings.HasPrefix(version, "3.8") {
+			if late > 0 && !eventsAreUncounted() {
 				t.Errorf("%d answers had an older title, although this tmux counts titles", late)
 			}
 		})
@@ -230,7 +240,11 @@ func TestPollingIsCheap(t *testing.T) {
 			}
 			server.waitGuests(1, 5*time.Second)
 			settleCache(t, readers[0])
-			log := len(strings.Split(server.run("show-messages"), "\n"))
+			dumps := func() int {
+				log := server.run("show-messages")
+				return strings.Count(log, "lsp") + strings.Count(log, "list-panes")
+			}
+			logged := dumps()
 			settleCache(t, readers[0])
 
 			first := watch.number(t)
@@ -239,8 +253,8 @@ func TestPollingIsCheap(t *testing.T) {
 			for _, c := range readers {
 				asking.Go(func() error {
 					for i := range polls / clients {
-						if i%50 == 0 {
-							time.Sleep(100 * time.Millisecond) // several seconds in all
+						if i%(50/clients) == 0 {
+							time.Sleep(150 * time.Millisecond) // three seconds in all
 						}
 						if _, err := c.list("list_panes", nil); err != nil {
 							return err
@@ -254,18 +268,22 @@ func TestPollingIsCheap(t *testing.T) {
 			}
 			took := time.Since(begin)
 			items := int(watch.number(t)-first) - 1
-			// One dump a second, and one each for the test's own looking.
-			dumps := int(took/time.Second) + 3
-			t.Logf("%d polls by %d clients in %v: tmux ran %d items (at most %d: a probe for each poll, %d dumps)",
-				polls, clients, took.Round(time.Millisecond), items, polls+2*dumps, dumps)
-			if items > polls+2*dumps {
-				t.Errorf("%d items are too many for %d polls in %v", items, polls, took)
+			dumped := dumps() - logged
+			t.Logf("%d polls by %d clients in %v: tmux ran %d items for us, by its log %d dumps, so %d probes",
+				polls, clients, took.Round(time.Millisecond), items, dumped, items-2*dumped)
+			// The dumps counted are also those after this test's own commands and
+			// up to its last. From 3.8 on there are the false hints of a busy
+			// machine: the server is interrupted between its answer and its going
+			// to sleep, and runs once more (0 to 25 in 1000, measured at load 3 to 16).
+			most := int(took/time.Second) + 7
+			if eventsAreUncounted() {
+				most += polls / 20
 			}
-			// What the test itself has run in between: show-messages, display-message.
-			if lines := len(strings.Split(server.run("show-messages"), "\n")) - log - 3; lines > 2*(dumps+2) {
-				t.Errorf("%d lines more in show-messages", lines)
-			} else {
-				t.Logf("%d lines more in show-messages", max(lines, 0))
+			if dumped > most {
+				t.Errorf("%d dumps in %v, want at most %d", dumped, took, most)
+			}
+			if items-2*dumped > polls {
+				t.Errorf("%d probes for %d polls", items-2*dumped, polls)
 			}
 		})
 	}

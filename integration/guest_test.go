@@ -399,9 +399,9 @@ func TestGuestPolled(t *testing.T) {
 				tw.host.waitGuests(1, 5*time.Second)
 				tw.mustBeAlike("after tmux-mcpd has come")
 
-				if tt.name == "two terminals on one window" {
-					// Until somebody types, see unavoidable.
-					tw.onTerminals(1, func(term *terminal) { term.write("x") })
+				if last := len(tt.open) - 1; last >= 0 {
+					// The user works in a terminal. Until somebody types, see unavoidable.
+					tw.onTerminals(last, func(term *terminal) { term.write("x") })
 					tw.mustBeAlike("after a key")
 					p.mustAnswerRightly()
 				}
@@ -412,18 +412,22 @@ func TestGuestPolled(t *testing.T) {
 				eventually(t, "half of the time has passed", 2*length+10*time.Second, func() (bool, string) {
 					return time.Since(begin) > length/2, ""
 				})
-				after, nowTold := p.status(), tw.host.messagesOf(t, tw)
+				// In this order each line that is counted is of a dump that is counted.
+				nowTold := tw.host.messagesOf(t, tw)
+				after := p.status()
 				took := time.Since(begin)
 				asked, dumps := after.Requests-before.Requests, after.Dumps-before.Dumps
 				t.Logf("nobody does anything: %d requests, %d probes, %d dumps, %d lines in show-messages",
 					asked, after.Probes-before.Probes, dumps, nowTold-told)
-				if limit := uint64(took/time.Second) + 2; dumps > limit {
+				// From 3.8 on a server that the system has let run is asked again: on a
+				// loaded machine that is often, and no bound can be given.
+				if limit := uint64(took/time.Second) + 2; dumps > limit && !tw.host.atLeast(3, 8) {
 					t.Errorf("%d dumps in %v, want at most one per second", dumps, took)
 				}
 				if after.Probes-before.Probes > asked+dumps {
 					t.Errorf("%d probes for %d requests", after.Probes-before.Probes, asked)
 				}
-				if nowTold-told > linesPerDump*(int(dumps)+1) {
+				if nowTold-told > linesPerDump*int(dumps) {
 					t.Errorf("%d lines in show-messages for %d dumps and %d requests", nowTold-told, dumps, asked)
 				}
 				tw.mustBeAlike("after many requests")
@@ -459,7 +463,11 @@ func TestGuestPolled(t *testing.T) {
 				if now := tw.host.processes(t); len(now) != len(processes) {
 					t.Errorf("%d tmux processes are left of %d:\n%s", len(now), len(processes), strings.Join(now, "\n"))
 				}
-				tw.mustHaveHeard(map[string]int{"client-attached": 1, "client-session-changed": 1, "client-detached": 1})
+				ours := map[string]int{"client-attached": 1, "client-session-changed": 1, "client-detached": 1}
+				if tw.host.atLeast(3, 8) {
+					ours["client-created"], ours["client-closed"] = 1, 1
+				}
+				tw.mustHaveHeard(ours)
 			})
 		}
 	}

@@ -50,10 +50,10 @@ type doctorReport struct {
 // noticeable is what a tmux user can notice of us, since tmux does not let us
 // avoid it.
 var noticeable = []string{
-	`the one session we sit in is marked "(attached)" and has its time of last attachment set; attaching clears the bell and activity marks of its current window`,
-	"tmux list-clients shows us, with the terminal name tmux-mcpd",
-	"an un-targeted switch-client from outside may hit us and is then handed on to your client; an un-targeted display-message or detach-client may hit us until somebody types",
-	"hooks on attaching and detaching run once each per visit; a program that asks for focus events may be told of one",
+	`the one session that it sits in is marked "(attached)" and gets a new time of last attachment; attaching clears the bell and activity marks of its current window`,
+	"tmux list-clients shows it, with the terminal name tmux-mcpd",
+	"an un-targeted switch-client from outside may hit it and is then handed on to your client; an un-targeted display-message or detach-client may hit it until somebody types",
+	"hooks on attaching and detaching run once each per visit; programs that ask for focus events may be told of one",
 	"each reading of the whole list is one line in show-messages and runs hooks on after-list-panes and after-list-clients, if there are any",
 }
 
@@ -143,7 +143,11 @@ func (d *doctor) write(asJSON, good bool) error {
 	for _, f := range d.findings {
 		fmt.Fprintf(&out, "%-5s %-8s %s\n", f.Level, f.Check, printable(f.Text))
 		if f.Mend != "" {
-			fmt.Fprintf(&out, "      %-8s mend: %s\n", "", printable(f.Mend))
+			word := "mend"
+			if f.Level == ok {
+				word = "hint"
+			}
+			fmt.Fprintf(&out, "      %-8s %s: %s\n", "", word, printable(f.Mend))
 		}
 	}
 	fmt.Fprint(&out, "\nWhat a tmux user can notice of tmux-mcpd:\n")
@@ -316,9 +320,9 @@ func (d *doctor) checkServer(ctx context.Context, path string) bool {
 	case version != d.version:
 		d.found(warn, "servers", kill+" when it suits you", "the server on %s (pid %s) is tmux %s, the program is %s: after an upgrade the old server runs on", path, pid, version, d.version)
 	case fields[2] == "1" || fields[2] == "on":
-		d.found(warn, "servers", d.tmux+" -S "+path+" set -s exit-unattached off", "the server on %s (pid %s) has exit-unattached on: we do not attach, each request runs a tmux", path, pid)
+		d.found(warn, "servers", d.tmux+" -S "+path+" set -s exit-unattached off", "the server on %s (pid %s) has exit-unattached on: the daemon does not attach, each request runs a tmux", path, pid)
 	case fields[3] != "" && fields[3] != "0" && fields[3] != "off":
-		d.found(warn, "servers", d.tmux+" -S "+path+" set -g destroy-unattached off", "the server on %s (pid %s) has destroy-unattached on: where no session is free of it we do not attach, each request runs a tmux", path, pid)
+		d.found(warn, "servers", d.tmux+" -S "+path+" set -g destroy-unattached off", "the server on %s (pid %s) has destroy-unattached on: where no session is free of it the daemon does not attach, each request runs a tmux", path, pid)
 	default:
 		d.found(ok, "servers", "", "%s answers: tmux %s, pid %s", path, version, pid)
 	}
@@ -439,7 +443,11 @@ func (d *doctor) checkRunning(ctx context.Context, s daemon.SocketState, kill st
 
 func (d *doctor) checkService(ctx context.Context) {
 	state := d.service.inspect(ctx)
-	if state.Dir == "" {
+	switch {
+	case state.Packed && state.Socket != "active" && state.Service != "active" && state.Enabled != "enabled":
+		d.found(ok, "service", d.self+" service install", "a package's units are in %s, but not in use; with them all hosts share one daemon", state.Dir)
+		return
+	case state.Dir == "":
 		d.found(ok, "service", d.self+" service install", "not installed; with it all hosts share one daemon")
 		return
 	}

@@ -207,6 +207,12 @@ func TestDoctor(t *testing.T) {
 			p.script("bin/systemctl", running)
 			p.doctor.linger = func() (string, bool) { return "me", false }
 		}, warn, "ends with the last login session", "loginctl enable-linger"},
+		{"units of a package, not in use", func(p *patient) {
+			p.doctor.service.packaged = []string{p.path("lib")}
+			for _, name := range []string{socketUnit, serviceUnit} {
+				p.file("lib/"+name, printed(p.t, "linux", []string{"/usr/bin/tmux-mcpd", "serve"}, name))
+			}
+		}, ok, "not in use", "service install"},
 		{"no host", func(p *patient) {}, warn, "no MCP host", "claude mcp add"},
 		{"host runs what is gone", func(p *patient) {
 			p.file("home/.claude.json", `{"projects":{"/src":{"mcpServers":{"tmux":{"command":"/nonexistent/tmux-mcpd","args":["stdio"]}}}}}`)

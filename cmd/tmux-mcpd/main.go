@@ -116,6 +116,7 @@ answer needs no new tmux process.`,
 	}
 	root.SetHelpTemplate(root.HelpTemplate() + exitCodes)
 	root.AddCommand(listCommand(c), stdioCommand(c), serveCommand(c), statusCommand(c), doctorCommand(c), serviceCommand(c), versionCommand(c))
+	root.AddCommand(buildCommands(c)...)
 	return root
 }
 

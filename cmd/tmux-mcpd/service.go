@@ -540,7 +540,7 @@ func (s *service) uninstall(ctx context.Context) error {
 	case !removed:
 		fmt.Fprintln(s.c.out, "Nothing was installed.")
 	case reachable != nil:
-		fmt.Fprintf(s.c.out, "\nThe service manager of your user cannot be reached from here, so a daemon of its may still run. From a login session of yours:\n%s",
+		fmt.Fprintf(s.c.out, "\nThe service manager of your user cannot be reached from here, so its daemon may still run. From a login session of yours:\n%s",
 			commandLines(append(down, []string{"systemctl", "--user", "daemon-reload"})))
 	}
 	return nil

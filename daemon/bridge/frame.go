@@ -21,6 +21,7 @@ type frame struct {
 	kind   kind
 	id     []byte // raw: quotes and escapes as sent; nil for a notification
 	method string // decoded
+	failed bool   // a response with an error
 }
 
 // maxDepth is how deep values may nest in a frame that the bridge acts on, the frame itself counted. It bounds the stack; the daemon refuses
@@ -122,7 +123,7 @@ func classify(id, method, outcome []byte, failed bool) frame {
 	case method == nil && outcome != nil:
 		// An error without an id answers something that could not be read.
 		if idOK || failed && string(id) == "null" {
-			return frame{kind: response, id: id}
+			return frame{kind: response, id: id, failed: failed}
 		}
 	}
 	return frame{}

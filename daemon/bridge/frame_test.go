@@ -174,11 +174,11 @@ func FuzzFrame(f *testing.F) {
 			want = frame{kind: request, id: id, method: text}
 		case method == nil && (result == nil) != (failure == nil) && hasID,
 			method == nil && result == nil && failure != nil && string(id) == "null":
-			want = frame{kind: response, id: id}
+			want = frame{kind: response, id: id, failed: failure != nil}
 		}
 		// encoding/json puts U+FFFD for bytes that are no UTF-8, the scanner leaves them: they are in none of our methods.
 		sameMethod := got.method == want.method || !utf8.Valid(line)
-		if got.kind != want.kind || !bytes.Equal(got.id, want.id) || !sameMethod {
+		if got.kind != want.kind || got.failed != want.failed || !bytes.Equal(got.id, want.id) || !sameMethod {
 			t.Fatalf("scan(%q)\n got %d id %q method %q\nwant %d id %q method %q",
 				line, got.kind, got.id, got.method, want.kind, want.id, want.method)
 		}
