@@ -28,48 +28,49 @@ type fault struct {
 	name     string
 	expected string
 	run      func(t *testing.T, d *daemonProcess, s *tmuxServer) (seen string)
+	alone    bool // wants daemon and tmux to itself and a witness
 }
 
 // faults are done to one daemon, one after the other, while a witness asks it all
 // the time.
 var faults = []fault{
-	{"garbage bytes", "null -32700, 7 result", saying(func() string { return string(garbage(4<<10)) + "\n" + pingFrame })},
+	{"garbage bytes", "null -32700, 7 result", saying(func() string { return string(garbage(4<<10)) + "\n" + pingFrame }), false},
 	{"invalid UTF-8 in an id", "null -32600, 7 result", saying(func() string {
 		return "{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"ping\"}\n" + pingFrame
-	})},
+	}), false},
 	{"invalid UTF-8 in an argument", "1 isError, 7 result", saying(func() string {
 		return callFrame("1", "{\"session_name\":\"\xff\xfe\"}") + pingFrame
-	})},
-	{"100 MiB without newline", "null -32600, closed; memory flat", longLine},
-	{"a frame of 1 MiB", "1 result, 7 result", saying(func() string { return frameOf(frameLimit) + pingFrame })},
-	{"a frame of 1 MiB and 1 byte", "null -32600, closed", saying(func() string { return frameOf(frameLimit+1) + pingFrame })},
+	}), false},
+	{"100 MiB without newline", "null -32600, closed; memory flat", longLine, false},
+	{"a frame of 1 MiB", "1 result, 7 result", saying(func() string { return frameOf(frameLimit) + pingFrame }), false},
+	{"a frame of 1 MiB and 1 byte", "null -32600, closed", saying(func() string { return frameOf(frameLimit+1) + pingFrame }), false},
 	{"100,000-deep JSON", "null -32700, 7 result", saying(func() string {
 		return `{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + "}\n" + pingFrame
-	})},
-	{"batch array", "null -32600, 7 result", saying(func() string { return "[" + strings.TrimSpace(pingFrame) + "]\n" + pingFrame })},
+	}), false},
+	{"batch array", "null -32600, 7 result", saying(func() string { return "[" + strings.TrimSpace(pingFrame) + "]\n" + pingFrame }), false},
 	{"duplicate ids", "1 result, 1 result, 1 result, 7 result", saying(func() string {
 		return strings.Repeat(callFrame("1", "{}"), 3) + pingFrame
-	})},
+	}), false},
 	{"ids beyond 2^53 and with escapes", `"\u00e4\/" result, -9007199254740993 result, 18446744073709551616 result, 7 result`, saying(func() string {
 		return callFrame("18446744073709551616", "{}") + callFrame("-9007199254740993", "{}") + callFrame(`"\u00e4\/"`, "{}") + pingFrame
-	})},
-	{"calls before initialize", "1 result, 2 result, 7 result", saying(func() string { return callFrame("1", "{}") + callFrame("2", "{}") + pingFrame })},
+	}), false},
+	{"calls before initialize", "1 result, 2 result, 7 result", saying(func() string { return callFrame("1", "{}") + callFrame("2", "{}") + pingFrame }), false},
 	{"answers to nobody's question", "7 result", saying(func() string {
 		return `{"jsonrpc":"2.0","id":1,"result":{}}` + "\n" + `{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"x"}}` + "\n" + pingFrame
-	})},
+	}), false},
 	{"cancelling what is not there", "7 result", saying(func() string {
 		return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}` + "\n" +
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":null}}` + "\n" + pingFrame
-	})},
+	}), false},
 	{"1,000 hellos", "notifications/tmux-mcpd/hello, 7 result", saying(func() string {
 		return strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/tmux-mcpd/hello","params":{"version":"x"}}`+"\n", 1000) + pingFrame
-	})},
-	{"50 pipelined calls, half-close (20 times)", "1000 of 1000 answers", pipelined},
-	{"64 regular expressions that backtrack", "64 of 64 answers", backtracking},
-	{"a client that never reads", "dropped; memory flat", neverReads},
-	{"1,000 connects and disconnects", "descriptors back; memory flat", comeAndGo},
-	{"200 clients at once", "200 of 200 exact", atOnce},
-	{"more clients than are served", "null -32603, closed; room again", tooMany},
+	}), false},
+	{"50 pipelined calls, half-close (20 times)", "1000 of 1000 answers", pipelined, false},
+	{"64 regular expressions that backtrack", "64 of 64 answers", backtracking, false},
+	{"a client that never reads", "dropped; memory flat", neverReads, false},
+	{"1,000 connects and disconnects", "descriptors back; memory flat", comeAndGo, true},
+	{"200 clients at once", "200 of 200 exact", atOnce, true},
+	{"more clients than are served", "null -32603, closed; room again", tooMany, true},
 }
 
 const (
@@ -120,7 +121,11 @@ func (d *daemonProcess) dialRaw() (*rawClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rawClient{conn, bufio.NewReaderSize(conn, 64<<10)}, nil
+	return newRawClient(conn), nil
+}
+
+func newRawClient(conn *net.UnixConn) *rawClient {
+	return &rawClient{conn, bufio.NewReaderSize(conn, 64<<10)}
 }
 
 // hear reads so many frames, fewer if the connection ends: that is heard as well.
@@ -564,7 +569,7 @@ func TestFaults(t *testing.T) {
 	if !testing.Short() {
 		all = append(all, fault{"50 slow-loris handshakes", "50 told -32600 and dropped", func(*testing.T, *daemonProcess, *tmuxServer) string {
 			return fmt.Sprintf("%d told -32600 and dropped", drips.dropped())
-		}})
+		}, true})
 	}
 	for _, f := range all {
 		witness := newWitness(t, d, s)
@@ -579,8 +584,8 @@ func TestFaults(t *testing.T) {
 		row(f, seen, others, d.residentKB())
 	}
 	for _, f := range []fault{
-		{"SIGTERM under load", "64 of 64 answers, closed, code 0", terminated},
-		{"SIGKILL and restart under a bridge (20 times)", "20 restarts, 0 errors", killedUnderBridge},
+		{"SIGTERM under load", "64 of 64 answers, closed, code 0", terminated, true},
+		{"SIGKILL and restart under a bridge (20 times)", "20 restarts, 0 errors", killedUnderBridge, true},
 	} {
 		row(f, f.run(t, nil, newTmuxServer(t)), "", 0)
 	}
