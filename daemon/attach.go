@@ -220,7 +220,7 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 	if err != nil {
 		return nil, err
 	}
-	s.surveyed = time.Now()
+	s.surveyed, s.surveyedAt = time.Now(), file
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {

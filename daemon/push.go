@@ -205,7 +205,9 @@ func (s *tmuxServer) watch() {
 	}
 	defer s.endTurn()
 	if s.conn == nil && s.attaching == nil && time.Since(s.surveyed) < maxAge {
-		return
+		if file, err := fileID(s.socket); err == nil && file == s.surveyedAt {
+			return
+		}
 	}
 	if _, err := s.exchange(watchOnly, nil); err != nil {
 		s.log.Debug("cannot watch", "err", err)

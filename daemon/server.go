@@ -48,11 +48,12 @@ type tmuxServer struct {
 	summary     atomic.Pointer[modeSummary]
 
 	// The holder of turn owns what follows.
-	conn      *connection // nil: not attached
-	attaching *attachment // nil: not under way
-	attach    backOff
-	traces    map[string]trace // by session
-	surveyed  time.Time        // when a one-shot command was run last
+	conn       *connection // nil: not attached
+	attaching  *attachment // nil: not under way
+	attach     backOff
+	traces     map[string]trace // by session
+	surveyed   time.Time        // when a one-shot command was run last
+	surveyedAt socketID         // and the socket that it went to
 }
 
 // A round is one exchange that several requests wait for. It is sealed when it

@@ -119,6 +119,7 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 		running:       make(map[string]*request),
 		notifications: make(chan mcp.JSONRPCNotification, 64),
 		since:         time.Now(),
+		pace:          pace{limit: writeDeadline},
 	}
 	s.frames = newFrameReader(stream, func() {
 		_ = s.writeError(nil, codeInvalidRequest, fmt.Sprintf("a message was begun and not ended within %v", frameTime))

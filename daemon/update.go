@@ -45,9 +45,11 @@ func (s *session) writeUpdate(w *watch) error {
 
 // pace is how long an update that is being written may take: for ever while
 // the client wants nothing else, since it is not to be dropped for reading
-// slowly; but no longer than writeDeadline once an answer waits behind it.
+// slowly; but no longer than an answer may take once one waits behind it.
 type pace struct {
-	mu       sync.Mutex // taken after writeMu; never held while waiting
+	limit time.Duration // of an answer; 0 for none
+
+	mu       sync.Mutex // taken after writeMu, guards what follows; never held while waiting
 	updating bool
 	waiting  int // answers that wait for writeMu
 }
@@ -68,7 +70,7 @@ func (p *pace) answerWaits(set deadlineSetter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting++; p.updating && p.waiting == 1 {
-		set.in(writeDeadline) // which holds for a write that has begun as well
+		set.in(p.limit) // which holds for a write that has begun as well
 	}
 }
 
@@ -76,7 +78,7 @@ func (p *pace) answerBegins(set deadlineSetter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting--
-	set.in(writeDeadline)
+	set.in(p.limit)
 }
 
 func (p *pace) updateBegins(set deadlineSetter) {
@@ -84,7 +86,7 @@ func (p *pace) updateBegins(set deadlineSetter) {
 	defer p.mu.Unlock()
 	p.updating = true
 	if p.waiting > 0 {
-		set.in(writeDeadline)
+		set.in(p.limit)
 	} else {
 		set.in(0)
 	}
