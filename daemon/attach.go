@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ type attachment struct {
 type backOff struct {
 	failures int
 	until    time.Time
+	server   string // which the failures are of: its pid and start
 }
 
 const (
@@ -41,10 +43,18 @@ const (
 // ended takes note of a connection that ended, having begun at since.
 func (b *backOff) ended(since time.Time) {
 	if time.Since(since) > quickExit {
-		*b = backOff{}
+		*b = backOff{server: b.server}
 		return
 	}
 	b.failed()
+}
+
+// meets takes note of which server it is about: what the one before did, ending
+// above all, is nothing that a new one is to be blamed for.
+func (b *backOff) meets(server string) {
+	if b.server != server {
+		*b = backOff{server: server}
+	}
 }
 
 func (b *backOff) failed() {
@@ -174,6 +184,28 @@ func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
 func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyReply, error) {
+	for wait := exitWaitMin; ; wait = min(2*wait, exitWaitMax) {
+		reply, err := s.tryOneShot(ctx, further)
+		if !errors.Is(err, controlmode.ErrServerExited) {
+			return reply, err
+		}
+		// It was about to end when it took our connection. Whether it has gone,
+		// or another has come, the next attempt tells.
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, s.deadlineError(ctx)
+		}
+	}
+}
+
+const (
+	exitWaitMin = 2 * time.Millisecond
+	exitWaitMax = 100 * time.Millisecond
+)
+
+// tryOneShot is runOneShot, and ErrServerExited where trying again may tell.
+func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyReply, error) {
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
 	if err != nil {
@@ -200,6 +232,8 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 	case errors.Is(err, controlmode.ErrNoServer):
 		s.summarize("no tmux server is running")
 		return nil, nil
+	case errors.Is(err, controlmode.ErrServerExited):
+		return nil, err
 	case noSessions(err):
 		s.summarize("the server has no session")
 		return nil, nil
@@ -232,6 +266,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 			before = surveyed.LastAttached
 		}
 	}
+	s.attach.meets(strconv.Itoa(v.PID) + " " + v.Started)
 	if session != "" && !s.attach.allows() {
 		session, reason = "", "connections end as soon as they begin"
 	}
@@ -315,11 +350,13 @@ func (s *tmuxServer) tend(c *connection) {
 // comes of age while requests come. It returns when to look again.
 func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	const never = time.Hour
-	sent := time.Unix(0, c.sent.Load())
-	asked := time.Unix(0, s.lastRequest.Load())
-	dirty := c.hints.Load() != c.seen.Load()
-	if c.sent.Load() != 0 && !dirty && !asked.After(sent) {
-		return never
+	if due := c.due.Load(); due != 0 && c.hints.Load() == c.seen.Load() {
+		if age := time.Until(time.Unix(0, due)); age > 0 {
+			return age
+		}
+		if s.lastRequest.Load() < c.dumped.Load() {
+			return never
+		}
 	}
 	if s.takeTurn(s.ctx) != nil {
 		return never
@@ -329,14 +366,21 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 		return never
 	}
 	since := time.Since(c.fresh.sent)
-	dirty = c.hints.Load() != c.fresh.hints
+	dirty := c.hints.Load() != c.fresh.hints
+	if last := s.lastRequest.Load(); last != c.asked || s.push.active() {
+		c.asked, c.unasked = last, 0
+	}
 	h := prove
 	switch {
 	case c.urgent.Load():
 	case dirty:
+		if c.unasked >= maxUnasked && since < maxAge {
+			return maxAge - since
+		}
 		if wait := c.budget.take(c.cost); wait > 0 {
 			return wait
 		}
+		c.unasked++
 	case since >= c.interval() && time.Unix(0, s.lastRequest.Load()).After(c.fresh.sent):
 		h = dump
 	default:
@@ -376,7 +420,7 @@ func (s *tmuxServer) tick(c *connection) bool {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
 	defer cancel()
-	if _, err := s.ask(ctx, c, prove, nil); err != nil && !c.ended() {
+	if _, err := s.ask(ctx, c, watchOnly, nil); err != nil && !c.ended() {
 		s.log.Debug("watch failed", "err", err)
 	}
 	return s.conn != c

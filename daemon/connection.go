@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,6 +34,10 @@ type connection struct {
 	fresh  freshness
 	cost   time.Duration // of a dump, smoothed
 	budget budget        // for dumps after notifications
+	// asked is the time of the request that came last before such a dump,
+	// unasked how many of them no request has made use of.
+	asked   int64
+	unasked int
 
 	// hints counts the notifications that may mean a change.
 	hints atomic.Uint64
@@ -44,12 +47,12 @@ type connection struct {
 	// wake wakes the goroutine that tends the connection; one place, because
 	// it looks at everything when it wakes.
 	wake chan struct{}
-	// exchanged is when tmux was last asked, sent when the last dump was, in
-	// UnixNano, seen the hints that the dump knew of: for tend, which does not
-	// hold the turn.
-	exchanged, sent atomic.Int64
-	seen            atomic.Uint64
-	lone            atomic.Bool // we are our session's only client
+	// For tend, which does not hold the turn: when tmux was last asked, when it
+	// was last asked for a dump, and when the cache comes of age, in UnixNano;
+	// and the hints that the last dump knew of.
+	exchanged, dumped, due atomic.Int64
+	seen                   atomic.Uint64
+	lone                   atomic.Bool // we are our session's only client
 }
 
 // The lines of a probe. A lone brace cannot be parsed, so tmux runs nothing
@@ -117,6 +120,12 @@ func (b *budget) take(cost time.Duration) (wait time.Duration) {
 	b.credit -= cost
 	return 0
 }
+
+// maxUnasked is how many dumps notifications may lead to while nobody asks:
+// after that, one in maxAge. A hook on list-panes that changes something which
+// is announced (a rename) makes each dump the reason of the next, and what the
+// hook costs tmux is in no budget.
+const maxUnasked = 16
 
 // irrelevant are the notifications that never mean a change of anything that
 // the cache holds. What is not known is relevant.
@@ -236,7 +245,8 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	c.cost = min(took, c.cost+c.cost/8)
 	c.seen.Store(hints)
 	c.exchanged.Store(sent.UnixNano())
-	c.sent.Store(sent.UnixNano())
+	c.dumped.Store(sent.UnixNano())
+	c.due.Store(sent.Add(c.interval()).UnixNano())
 	c.wakeUp()
 	if more != nil {
 		if err := more(snapshot, replies[2:]); err != nil {
@@ -258,6 +268,11 @@ func (c *connection) giveUp(err error) error {
 	return err
 }
 
+// refused is the error of a command that tmux did not carry out.
+func refused(r controlmode.Reply) error {
+	return &controlmode.CommandError{Stderr: string(r.Body), ExitCode: 1}
+}
+
 // do runs one command that is no part of a dump.
 func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, error) {
 	r, err := c.client.Do(ctx, line)
@@ -266,7 +281,7 @@ func (c *connection) do(ctx context.Context, line string) (controlmode.Reply, er
 	}
 	c.fresh.reply(r)
 	if r.Failed {
-		return r, fmt.Errorf("tmux: %s", r.Body)
+		return r, refused(r)
 	}
 	return r, nil
 }

@@ -108,15 +108,16 @@ func TestMustLeave(t *testing.T) {
 		{"destroy-unattached, alone", me("on", false), nil, leaves, true, true},
 		{"destroy-unattached as a flag, alone", me("1", false), nil, leaves, true, true},
 		{"keep-last, alone", me("keep-last", false), nil, leaves, true, true},
-		{"destroy-unattached, another in the session", me("on", false), []state.Client{terminalAt("$0", "@0")}, stays, false, false},
-		{"destroy-unattached, a control client in the session", me("on", false), []state.Client{controlAt("$0", "@0")}, stays, false, false},
+		{"destroy-unattached, another in the session", me("on", false), []state.Client{terminalAt("$0", "@0")}, leaves, false, false},
+		{"destroy-unattached, a control client in the session", me("on", false), []state.Client{controlAt("$0", "@0")}, leaves, false, false},
 		{"destroy-unattached, another elsewhere", me("on", false), []state.Client{terminalAt("$1", "@1")}, leaves, true, false},
 		{"destroy-unattached, another tmux-mcpd", me("on", false), []state.Client{oursAt("$0")}, leaves, true, true},
 		{"destroy-unattached, a suspended client", me("on", false), []state.Client{suspendedAt("$0", "@0")}, leaves, true, true},
 		{"exit-unattached, alone", me("off", true), nil, leaves, true, true},
 		{"exit-unattached, another elsewhere", me("off", true), []state.Client{terminalAt("$1", "@1")}, stays, true, false},
 		{"exit-unattached, another tmux-mcpd elsewhere", me("off", true), []state.Client{oursAt("$1")}, leaves, true, true},
-		{"both, another in the session", me("on", true), []state.Client{terminalAt("$0", "@0")}, stays, false, false},
+		{"exit-unattached, another in the session", me("off", true), []state.Client{terminalAt("$0", "@0")}, stays, false, false},
+		{"both, another in the session", me("on", true), []state.Client{terminalAt("$0", "@0")}, leaves, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -134,6 +135,38 @@ func TestMustLeave(t *testing.T) {
 	}
 	if _, ok := standingOf([]state.Client{terminalAt("$0", "@0")}, pid); ok {
 		t.Error("our client is found where it is not")
+	}
+}
+
+func TestRefuge(t *testing.T) {
+	us := oursAt("$0")
+	us.DestroyUnattached = "on"
+	us.PID = 7
+	tame := us
+	tame.DestroyUnattached = "off"
+	on, no := surveyedSession{ID: "$1", DestroyUnattached: "on"}, surveyedSession{ID: "$2", DestroyUnattached: "off"}
+	own := surveyedSession{ID: "$0", DestroyUnattached: "off"}
+	tests := []struct {
+		name     string
+		clients  []state.Client
+		sessions []surveyedSession
+		want     string
+	}{
+		{"nothing to fear", []state.Client{tame}, []surveyedSession{own, no}, ""},
+		{"somebody stays", []state.Client{us, terminalAt("$0", "@0")}, []surveyedSession{own, no}, ""},
+		{"a session that stays", []state.Client{us}, []surveyedSession{own, on, no}, "$2"},
+		{"where somebody is", []state.Client{us, terminalAt("$1", "@1")}, []surveyedSession{own, on, no}, "$1"},
+		{"not where another of us is", []state.Client{us, oursAt("$1")}, []surveyedSession{own, on}, ""},
+		{"not where one is suspended", []state.Client{us, suspendedAt("$1", "@1")}, []surveyedSession{own, on}, ""},
+		{"nowhere", []state.Client{us}, []surveyedSession{own, on}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, _ := standingOf(tt.clients, 7)
+			if got := s.refuge(tt.clients, tt.sessions); got != tt.want {
+				t.Errorf("refuge() = %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 

@@ -62,6 +62,10 @@ func (t *processTable) read(panes []*state.Pane, processes []state.Process, serv
 	if len(panes) < parallelPanes {
 		return t.readSome(panes, processes, 0, server, v)
 	}
+	return t.readHalves(panes, processes, server, v)
+}
+
+func (t *processTable) readHalves(panes []*state.Pane, processes []state.Process, server int, v controlmode.Version) (unknown []int) {
 	half := len(panes) / 2
 	second := make(chan []int, 1)
 	go func() { second <- t.readSome(panes[half:], processes[half:], half, server, v) }()

@@ -205,7 +205,7 @@ func (s *tmuxServer) exchange(h how, meanwhile func(context.Context, *state.Snap
 		if err == nil {
 			return snapshot, nil
 		}
-		if !c.ended() {
+		if !c.ended() && !noSessions(err) {
 			if ctx.Err() != nil {
 				return nil, s.deadlineError(ctx)
 			}
@@ -272,9 +272,26 @@ func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile fu
 	s.publish(snapshot)
 	c.lone.Store(ok && me.alone)
 	if reason := me.mustLeave(); ok && reason != "" {
+		s.moveAway(ctx, c, me, snapshot)
 		s.leave(c, reason)
 	}
 	return snapshot, nil
+}
+
+// moveAway moves our client to a session that it may leave from. That it cannot
+// be done is no reason to stay.
+func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, snapshot *state.Snapshot) {
+	if off(me.me.DestroyUnattached) || !me.alone {
+		return
+	}
+	r, err := c.do(ctx, listSessions+" -F "+controlmode.Quote(sessionFormat))
+	if err != nil {
+		return
+	}
+	if to := me.refuge(snapshot.Clients, parseSessions(r.Body)); to != "" {
+		_, err = c.do(ctx, switchClient+" -E -t "+controlmode.Quote(to))
+		s.log.Debug("moved to leave", "session", to, "err", err)
+	}
 }
 
 // handOn hands a switch-client that hit our client on to the client that it
@@ -303,16 +320,21 @@ func (s *tmuxServer) publish(snapshot *state.Snapshot) {
 	s.push.wake()
 }
 
-// drop forgets a connection that has ended by itself.
+// drop forgets a connection that has ended by itself, or is about to: a server
+// that is being killed still answers, without a session, before it says %exit.
 func (s *tmuxServer) drop(c *connection) {
 	if s.conn != c {
 		return
 	}
-	s.log.Debug("control client ended", "reason", c.client.Err())
+	reason := "the server has no session"
+	if err := c.client.Err(); err != nil {
+		reason = err.Error()
+	}
+	s.log.Debug("control client ended", "reason", reason)
 	s.attach.ended(c.since)
 	s.counters.exits.Add(1)
 	s.forget(c)
-	s.summarize("not attached: " + c.client.Err().Error())
+	s.summarize("not attached: " + reason)
 }
 
 // leave ends our client.
@@ -329,9 +351,23 @@ func (s *tmuxServer) forget(c *connection) {
 	s.conn = nil
 	c.schedule.close()
 	s.published.Store(nil)
-	// The stop ladder may take a moment; nobody has to wait for it.
-	s.wg.Go(func() { c.client.Close() })
+	gone := make(chan struct{})
+	s.wg.Go(func() { defer close(gone); c.client.Close() })
+	// A client that is about to exit does not count in session_attached any
+	// more but is listed (3.3a to 3.8): what is asked next would have it
+	// subtracted once too often. With a tmux that hangs nobody has to wait for
+	// the whole stop ladder.
+	timer := time.NewTimer(partingTime)
+	defer timer.Stop()
+	select {
+	case <-gone:
+	case <-timer.C:
+	}
 }
+
+// partingTime is how long what comes next waits for our client to be gone. It
+// takes a few milliseconds.
+const partingTime = 300 * time.Millisecond
 
 func (s *tmuxServer) summarize(reason string) {
 	m := modeSummary{Reason: reason}

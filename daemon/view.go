@@ -93,7 +93,7 @@ func (v view) fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 		if err == nil {
 			return snapshot, values, nil
 		}
-		if !c.ended() {
+		if !c.ended() && !noSessions(err) {
 			if ctx.Err() != nil {
 				return nil, nil, s.deadlineError(ctx)
 			}

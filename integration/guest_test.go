@@ -3,7 +3,9 @@ package integration
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -291,5 +293,326 @@ func TestGuestCrash(t *testing.T) {
 			s.run("kill-server")
 			eventually(t, "the server has ended", 5*time.Second, func() (bool, string) { return !alive(pid), fmt.Sprint(pid) })
 		})
+	}
+}
+
+// guestSeconds is how long TestGuestPolled polls on each server.
+func guestSeconds(t testing.TB) time.Duration {
+	t.Helper()
+	if text := os.Getenv("TMUX_MCPD_TEST_GUEST_SECONDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("TMUX_MCPD_TEST_GUEST_SECONDS: %v", err)
+		}
+		return time.Duration(n) * time.Second
+	}
+	if testing.Short() || os.Getenv("CI") != "" {
+		return 3 * time.Second
+	}
+	return 20 * time.Second
+}
+
+// guestRate is how often the guest is asked.
+const guestRate = 100 // per second
+
+// A userStep is something a user does while the guest is there.
+type userStep struct {
+	name      string
+	terminals int // that it needs
+	do        func(tw *twins)
+}
+
+func onBoth(args ...string) func(*twins) { return func(tw *twins) { tw.run(args...) } }
+
+var userSteps = []userStep{
+	{"status of three lines", 0, onBoth("set-option", "-g", "status", "3")},
+	{"status of one line", 0, onBoth("set-option", "-g", "status", "on")},
+	{"select-window", 0, onBoth("select-window", "-t", "main:1")},
+	{"status off", 0, onBoth("set-option", "-g", "status", "off")},
+	{"status of two lines", 0, onBoth("set-option", "-g", "status", "2")},
+	{"status on", 0, onBoth("set-option", "-g", "status", "on")},
+	{"select-window back", 0, onBoth("select-window", "-t", "main:0")},
+	{"a terminal grows", 1, func(tw *twins) { tw.onTerminals(0, func(term *terminal) { term.resize(111, 33) }) }},
+	{"a terminal shrinks", 1, func(tw *twins) { tw.onTerminals(0, func(term *terminal) { term.resize(77, 22) }) }},
+	{"status off again", 0, onBoth("set-option", "-g", "status", "off")},
+	{"keys are typed", 2, func(tw *twins) {
+		tw.onTerminals(1, func(term *terminal) { term.write("x") })
+	}},
+	{"status on again", 0, onBoth("set-option", "-g", "status", "on")},
+	{"split-window", 0, onBoth("split-window", "-d", "-h", "-t", "main:0", "sleep", "9000")},
+	{"resize-pane -Z", 0, onBoth("resize-pane", "-Z", "-t", "main:0")},
+	{"kill-pane", 0, onBoth("kill-pane", "-a", "-t", "main:0")},
+	{"window-size largest", 0, onBoth("set-option", "-g", "window-size", "largest")},
+	{"window-size smallest", 0, onBoth("set-option", "-g", "window-size", "smallest")},
+	{"window-size latest", 0, onBoth("set-option", "-g", "window-size", "latest")},
+	{"new-window", 0, onBoth("new-window", "-t", "other:", "-n", "third", "sleep", "9000")},
+	{"rename-session", 0, onBoth("rename-session", "-t", "other", "another")},
+	{"rename-session back", 0, onBoth("rename-session", "-t", "another", "other")},
+	{"switch-client -c", 1, func(tw *twins) {
+		tw.onTerminals(0, func(term *terminal) {
+			term.server.run("switch-client", "-c", term.tty, "-t", "other")
+		})
+	}},
+	{"switch-client -c back", 1, func(tw *twins) {
+		tw.onTerminals(0, func(term *terminal) {
+			term.server.run("switch-client", "-c", term.tty, "-t", "main")
+		})
+	}},
+	{"new-session", 0, onBoth("new-session", "-d", "-s", "fourth", "-x", "90", "-y", "20", "sleep", "9000")},
+	{"kill-session", 0, onBoth("kill-session", "-t", "fourth")},
+	{"set-environment", 0, onBoth("set-environment", "-t", "main", "SSH_AUTH_SOCK", "/tmp/another agent")},
+}
+
+// TestGuestPolled is the quiet guest at full work: asked a hundred times a
+// second while a user works, on a server of which there is a twin without it.
+func TestGuestPolled(t *testing.T) {
+	type size struct {
+		session       string
+		width, height int
+	}
+	terminals := []struct {
+		name string
+		open []size
+	}{
+		{"no terminal", nil},
+		{"one terminal", []size{{"main", 100, 30}}},
+		{"two terminals on two sessions", []size{{"main", 90, 25}, {"other", 140, 50}}},
+		{"two terminals on one window", []size{{"main", 100, 30}, {"main", 132, 43}}},
+	}
+	for _, mode := range guestModes {
+		for _, tt := range terminals {
+			t.Run(mode.name+"/"+tt.name, func(t *testing.T) {
+				t.Parallel()
+				length := guestSeconds(t)
+				tw := newTwins(t, "set -s message-limit 100000")
+				for _, o := range tt.open {
+					tw.terminal(o.width, o.height, o.session)
+				}
+				for _, s := range tw.both() {
+					s.keepJournal()
+				}
+				tw.mustBeAlike("before tmux-mcpd comes")
+				processes := tw.host.processes(t)
+
+				g := mode.open(t, tw.host.home, "SSH_AUTH_SOCK=/nonexistent/agent", "DISPLAY=:99")
+				p := g.startPolling(t, tw.host, guestRate, len(tt.open))
+				tw.host.waitGuests(1, 5*time.Second)
+				tw.mustBeAlike("after tmux-mcpd has come")
+
+				if last := len(tt.open) - 1; last >= 0 {
+					// The user works in a terminal. Until somebody types, see unavoidable.
+					tw.onTerminals(last, func(term *terminal) { term.write("x") })
+					tw.mustBeAlike("after a key")
+					p.mustAnswerRightly()
+				}
+
+				// Nobody does anything: what does the asking alone do?
+				begin := time.Now()
+				before, told := p.status(), tw.host.messagesOf(t, tw)
+				eventually(t, "half of the time has passed", 2*length+10*time.Second, func() (bool, string) {
+					return time.Since(begin) > length/2, ""
+				})
+				// In this order each line that is counted is of a dump that is counted.
+				nowTold := tw.host.messagesOf(t, tw)
+				after := p.status()
+				took := time.Since(begin)
+				asked, dumps := after.Requests-before.Requests, after.Dumps-before.Dumps
+				t.Logf("nobody does anything: %d requests, %d probes, %d dumps, %d lines in show-messages",
+					asked, after.Probes-before.Probes, dumps, nowTold-told)
+				// From 3.8 on a server that the system has let run is asked again: on a
+				// loaded machine that is often, and no bound can be given.
+				if limit := uint64(took/time.Second) + 2; dumps > limit && !tw.host.atLeast(3, 8) {
+					t.Errorf("%d dumps in %v, want at most one per second", dumps, took)
+				}
+				if after.Probes-before.Probes > asked+dumps {
+					t.Errorf("%d probes for %d requests", after.Probes-before.Probes, asked)
+				}
+				if nowTold-told > linesPerDump*int(dumps) {
+					t.Errorf("%d lines in show-messages for %d dumps and %d requests", nowTold-told, dumps, asked)
+				}
+				tw.mustBeAlike("after many requests")
+
+				for _, step := range userSteps {
+					if step.terminals > len(tt.open) {
+						continue
+					}
+					step.do(tw)
+					tw.mustBeAlike("after " + step.name)
+					p.mustAnswerRightly()
+				}
+				eventually(t, "the time has passed", 2*length+10*time.Second, func() (bool, string) {
+					return time.Since(begin) > length, ""
+				})
+				tw.mustBeAlike("at the end of the work")
+				if guests := tw.host.guests(); len(guests) != 1 {
+					t.Errorf("%d clients of tmux-mcpd are attached: %v", len(guests), guests)
+				}
+				if now := tw.host.processes(t); len(now) != len(processes)+1 {
+					t.Errorf("%d tmux processes, want one more than the %d before:\n%s", len(now), len(processes), strings.Join(now, "\n"))
+				}
+				final := p.status()
+				polls := p.stop()
+				t.Logf("%v: %d polls, %d requests, %d dumps, %d attaches, %d exits", time.Since(begin).Round(time.Second),
+					polls, final.Requests, final.Dumps, final.Attaches, final.Exits)
+				if final.Attaches != 1 {
+					t.Errorf("%d attaches", final.Attaches)
+				}
+				g.leave()
+				tw.host.waitGuests(0, 5*time.Second)
+				tw.mustBeAlike("after tmux-mcpd has left")
+				if now := tw.host.processes(t); len(now) != len(processes) {
+					t.Errorf("%d tmux processes are left of %d:\n%s", len(now), len(processes), strings.Join(now, "\n"))
+				}
+				ours := map[string]int{"client-attached": 1, "client-session-changed": 1, "client-detached": 1}
+				if tw.host.atLeast(3, 8) {
+					ours["client-created"], ours["client-closed"] = 1, 1
+				}
+				tw.mustHaveHeard(ours)
+			})
+		}
+	}
+}
+
+// linesPerDump is how many lines tmux writes into its log for one dump: one for
+// each of its two commands (3.3a to 3.8).
+const linesPerDump = 2
+
+// lives are options by which tmux ends sessions or itself when clients leave.
+var lives = []struct {
+	name    string
+	options [][]string
+	since   [2]int // version that has the choice
+}{
+	{"destroy-unattached", [][]string{{"set-option", "-t", "main", "destroy-unattached", "on"}}, [2]int{3, 2}},
+	{"destroy-unattached everywhere", [][]string{{"set-option", "-g", "destroy-unattached", "on"}}, [2]int{3, 2}},
+	{"destroy-unattached keep-last", [][]string{{"set-option", "-g", "destroy-unattached", "keep-last"}}, [2]int{3, 4}},
+	{"destroy-unattached keep-group", [][]string{
+		{"new-session", "-d", "-s", "mate", "-t", "main"}, {"set-option", "-g", "destroy-unattached", "keep-group"}}, [2]int{3, 4}},
+	{"exit-unattached", [][]string{{"set-option", "-s", "exit-unattached", "on"}}, [2]int{3, 2}},
+	{"both", [][]string{{"set-option", "-t", "main", "destroy-unattached", "on"}, {"set-option", "-s", "exit-unattached", "on"}}, [2]int{3, 2}},
+}
+
+// leaveWhen is how soon we must be out of the way of what tmux would end.
+const leaveWhen = 1500 * time.Millisecond
+
+// TestGuestLivesAndDies: with the options that let sessions or the server end, a
+// server with the guest lives and dies as one without, at most 1.5 s later.
+func TestGuestLivesAndDies(t *testing.T) {
+	moments := []struct {
+		name         string
+		before, asks bool
+	}{
+		{"set before, asked", true, true},
+		{"set before, not asked", true, false},
+		{"set later, asked", false, true},
+		{"set later, not asked", false, false},
+	}
+	attached := []struct {
+		name     string
+		sessions []string
+	}{
+		{"no terminal", nil},
+		{"one in main", []string{"main"}},
+		{"one in other", []string{"other"}},
+		{"both", []string{"main", "other"}},
+	}
+	for i, life := range lives {
+		for j, moment := range moments {
+			for k, at := range attached {
+				mode := guestModes[(i+j+k)%len(guestModes)]
+				if testing.Short() && (i+j+k)/len(guestModes)%2 == 1 {
+					continue
+				}
+				t.Run(life.name+"/"+moment.name+"/"+at.name+"/"+mode.name, func(t *testing.T) {
+					t.Parallel()
+					tw := newTwins(t)
+					if !tw.host.atLeast(life.since[0], life.since[1]) {
+						t.Skipf("needs tmux %d.%d", life.since[0], life.since[1])
+					}
+					for n, session := range at.sessions {
+						tw.terminal(100+n*10, 30, session)
+					}
+					set := func() {
+						for _, s := range tw.both() {
+							for _, o := range life.options {
+								_, _ = s.try(o...) // the first may end what the second is for
+							}
+						}
+					}
+					if moment.before {
+						set()
+					}
+					g := mode.open(t, tw.host.home)
+					p := g.startPolling(t, tw.host, guestRate, len(at.sessions))
+					eventually(t, "it has been asked", 10*time.Second, func() (bool, string) { return p.count() > 5, "" })
+					if !moment.before {
+						tw.host.waitGuests(1, 5*time.Second)
+					}
+					if !moment.asks {
+						p.halt()
+						<-p.ended
+					}
+					if moment.before {
+						tw.mustLiveAlike("after tmux-mcpd has come", time.Now())
+					} else {
+						begun := time.Now()
+						set()
+						tw.mustLiveAlike("after the options are set", begun)
+					}
+					for n := range at.sessions {
+						begun := time.Now()
+						p.expect(len(at.sessions)-n-1, func() { tw.onTerminals(n, func(term *terminal) { term.hangUp() }) })
+						tw.mustLiveAlike("after a terminal has gone", begun)
+					}
+					p.stop()
+					if s := tw.host.sessionNames(); s != gone {
+						g.poll(t, tw.host, 1)
+					} else {
+						g.mustBeAbsent(t, tw.host.name)
+					}
+					begun := time.Now()
+					g.leave()
+					tw.mustLiveAlike("after tmux-mcpd has left", begun)
+				})
+			}
+		}
+	}
+}
+
+// TestGuestLetsServerEnd: kill-server ends a server at once with the guest there
+// and at work.
+func TestGuestLetsServerEnd(t *testing.T) {
+	for _, mode := range guestModes {
+		for terminals := range 2 {
+			t.Run(fmt.Sprintf("%s/%d terminals", mode.name, terminals), func(t *testing.T) {
+				t.Parallel()
+				tw := newTwins(t)
+				for range terminals {
+					tw.terminal(100, 30, "main")
+				}
+				g := mode.open(t, tw.host.home)
+				p := g.startPolling(t, tw.host, guestRate, terminals)
+				tw.host.waitGuests(1, 5*time.Second)
+				var took [2]time.Duration
+				lag := watchLag()
+				p.expect(0, func() {
+					for i, s := range tw.both() {
+						pid, begun := s.pid(), time.Now()
+						s.run("kill-server")
+						eventually(t, "the server has ended", 10*time.Second, func() (bool, string) { return !alive(pid), fmt.Sprint(pid) })
+						took[i] = time.Since(begun)
+					}
+				})
+				late := lag.end()
+				t.Logf("kill-server took %v with tmux-mcpd, %v without; this machine was up to %v late",
+					took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), late.Round(time.Millisecond))
+				if took[0] > time.Second+late {
+					t.Errorf("kill-server took %v", took[0])
+				}
+				p.stop()
+				g.mustBeAbsent(t, tw.host.name)
+				g.leave()
+			})
+		}
 	}
 }

@@ -139,17 +139,25 @@ var buildProduct = sync.OnceValues(func() (string, error) {
 		}
 	}
 	path := filepath.Join(runDir(), "tmux-mcpd")
+	return path, build(path, "")
+})
+
+// build makes a tmux-mcpd that calls itself by a version, "" for what Go knows.
+func build(path, version string) error {
 	args := []string{"build", "-o", path}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
+	if version != "" {
+		args = append(args, "-ldflags=-X main.version="+version)
+	}
 	cmd := exec.Command("go", append(args, "./cmd/tmux-mcpd")...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return path, nil
-})
+	return nil
+}
 
 // pollEvery is how often a condition is looked at while a test waits for it.
 const pollEvery = 10 * time.Millisecond

@@ -750,7 +750,7 @@ func TestPushOverDaemons(t *testing.T) {
 	both("first daemon")
 	d.stop()
 	change(1)
-	d = startDaemonAt(t, s.home, d.socket, nil)
+	d = startDaemonAt(t, s.home, d.socket, []string{requireProduct(t)}, nil)
 	both("while no daemon ran")
 	change(2)
 	both("second daemon")

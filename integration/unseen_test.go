@@ -113,15 +113,7 @@ func filterGives(field, value, pane string) claim {
 		fmt.Sprintf("%s=%s gives %s", field, value, pane), func(rows []row) bool { return find(rows, "pane_id", pane) != nil }}
 }
 
-// say writes to a pane's terminal what a program there would print.
-func (s *tmuxServer) say(pane, text string) error {
-	tty, err := s.try("display-message", "-p", "-t", pane, "#{pane_tty}")
-	if err != nil {
-		return err
-	}
-	return sayTo(strings.TrimSpace(tty), text)
-}
-
+// sayTo writes to a terminal what a program there would print.
 func sayTo(tty, text string) error {
 	f, err := os.OpenFile(tty, os.O_WRONLY|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -162,6 +154,7 @@ func (s *tmuxServer) splitPane(target string) (pane string, pid int) {
 // once as a rule, and always within a second. Nothing else happens on the server,
 // so that nothing but the event itself can make tmux-mcpd look again.
 func TestEventsShowSoon(t *testing.T) {
+	t.Parallel()
 	server := newTmuxServer(t, "set -g automatic-rename off", "set -g status off", "set -g allow-rename on")
 	server.newSession("work")
 	c := startDaemon(t, server.home, nil).dialDefault(t)
@@ -232,6 +225,7 @@ func TestEventsShowSoon(t *testing.T) {
 // it each event's item that the counter would count. Commands go on meanwhile, and
 // are never missed.
 func TestUnseenBehindHook(t *testing.T) {
+	t.Parallel()
 	server := newTmuxServer(t, "set -g automatic-rename off")
 	server.newSession("work")
 	c := startDaemon(t, server.home, nil).dialDefault(t)
@@ -340,9 +334,10 @@ var choices = []choice{
 		}},
 	{name: "popup, a shell that runs tmux",
 		open: func(s *tmuxServer, _ *terminal) []string {
-			return []string{"bind-key", "-n", "F5", "display-popup", "-E", "sh"}
+			// PATH may have another tmux than the one under test.
+			return []string{"bind-key", "-n", "F5", "display-popup", "-E", "-e", "TMUXPATH=" + s.home.tmux, "sh"}
 		},
-		keys: keyF5 + "tmux kill-session -t victim", last: "\r",
+		keys: keyF5 + "$TMUXPATH kill-session -t victim", last: "\r",
 		claim: func(s *tmuxServer) claim { return hasSession(s.format("victim:", "#{session_id}"), false) }},
 	{name: "popup, a shell that sets a title",
 		open: func(s *tmuxServer, _ *terminal) []string {
@@ -388,6 +383,7 @@ func TestUnseenChoices(t *testing.T) {
 // TestUnseenResume: a suspended client does not count as attached; that it comes
 // back is no command.
 func TestUnseenResume(t *testing.T) {
+	t.Parallel()
 	server := newTmuxServer(t)
 	term := newTerminal(t, server, 100, 30, "attach-session", "-t", "main")
 	c := startDaemon(t, server.home, nil).dialDefault(t)

@@ -42,7 +42,10 @@ func (p place) config(c console, log *slog.Logger, readOnly bool) daemon.Config 
 	if tmux == "" {
 		tmux = c.getenv("TMUX_MCPD_TMUX")
 	}
-	return daemon.Config{Tmux: tmux, Version: versionText(), Log: log, ReadOnlyHints: readOnly}
+	return daemon.Config{
+		Tmux: tmux, Version: versionText(), Log: log, ReadOnlyHints: readOnly,
+		IdleDetach: daemon.DefaultIdleDetach,
+	}
 }
 
 const (

@@ -540,7 +540,7 @@ func (s *service) uninstall(ctx context.Context) error {
 	case !removed:
 		fmt.Fprintln(s.c.out, "Nothing was installed.")
 	case reachable != nil:
-		fmt.Fprintf(s.c.out, "\nThe service manager of your user cannot be reached from here, so a daemon of its may still run. From a login session of yours:\n%s",
+		fmt.Fprintf(s.c.out, "\nThe service manager of your user cannot be reached from here, so its daemon may still run. From a login session of yours:\n%s",
 			commandLines(append(down, []string{"systemctl", "--user", "daemon-reload"})))
 	}
 	return nil
@@ -675,4 +675,22 @@ func (s *service) status(ctx context.Context) error {
 // lingers reports whether systemd keeps a user's services without a login.
 func lingers(user string) bool {
 	return user != "" && exists(filepath.Join("/var/lib/systemd/linger", user))
+}
+
+// restart is the command that restarts the daemon.
+func (s *service) restart() string {
+	if s.goos == "darwin" {
+		return "launchctl kickstart -k " + s.domain() + "/" + launchLabel
+	}
+	return "systemctl --user restart " + serviceUnit
+}
+
+// self is the path under which people and hosts should run this program, "" if
+// it has none that lasts.
+func (s *service) self() string {
+	path, err := stableBinary(s.c.getenv("PATH"))
+	if err != nil {
+		return ""
+	}
+	return path
 }

@@ -371,27 +371,15 @@ func TestSocketActivation(t *testing.T) {
 	}
 	// systemd-socket-activate becomes the daemon, and its children are tmux.
 	if runtime.GOOS == "linux" {
-		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
-		for _, thread := range threads {
-			more, _ := os.ReadFile(thread)
-			children = append(append(children, ' '), more...)
-		}
-		found := false
-		for _, pid := range strings.Fields(string(children)) {
-			environ, err := os.ReadFile("/proc/" + pid + "/environ")
-			if err != nil {
-				continue
+		var environs []string
+		eventually(t, 20*time.Second, "the daemon attaches", func() bool {
+			environs = childEnvironments(cmd.Process.Pid)
+			return len(environs) > 0
+		})
+		for _, environ := range environs {
+			if strings.Contains("\x00"+environ, "\x00LISTEN_") {
+				t.Errorf("a child has %q", environ)
 			}
-			found = true
-			for variable := range strings.SplitSeq(string(environ), "\x00") {
-				if strings.HasPrefix(variable, "LISTEN_") {
-					t.Errorf("child %s has %s", pid, variable)
-				}
-			}
-		}
-		if !found {
-			t.Error("the daemon has no child: is it attached?")
 		}
 	}
 	cmd.Process.Signal(syscall.SIGTERM)
@@ -410,6 +398,26 @@ func TestSocketActivation(t *testing.T) {
 	if !exists(socket) {
 		t.Error("the daemon removed a socket that is not its own")
 	}
+}
+
+// childEnvironments reads the environments of a process's children, which are
+// children of one of its threads each. A child that has not yet become another
+// program still shows its parent's.
+func childEnvironments(pid int) []string {
+	var environs []string
+	parent, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, thread := range threads {
+		children, _ := os.ReadFile(thread)
+		for _, child := range strings.Fields(string(children)) {
+			environ, err := os.ReadFile("/proc/" + child + "/environ")
+			program, linkErr := os.Readlink("/proc/" + child + "/exe")
+			if err == nil && linkErr == nil && program != parent {
+				environs = append(environs, string(environ))
+			}
+		}
+	}
+	return environs
 }
 
 // The whole life of the service under a real user manager of its own.

@@ -95,7 +95,7 @@ func (p place) status(ctx context.Context, c console, asJSON bool) error {
 	if dialErr != nil {
 		return fmt.Errorf(`no daemon is running (%s)
 Hosts are served all the same: each "tmux-mcpd stdio" then works by itself.
-To start a daemon that all share: "tmux-mcpd service install", or "tmux-mcpd serve" in a terminal.`,
+To start a daemon that all share: "tmux-mcpd service install", or in a terminal "tmux-mcpd serve"`,
 			strings.ReplaceAll(dialErr.Error(), "\n", "; "))
 	}
 	if asJSON {

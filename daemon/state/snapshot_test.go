@@ -320,8 +320,10 @@ func TestOursAreNotCounted(t *testing.T) {
 		{"a terminal", "1", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached"), "1"},
 		{"ours", "1", ours, "0"},
 		{"two of ours", "2", ours + clientRow("client-2", "12", "$0", "@0", true, "attached"), "0"},
-		{"two terminals and ours", "3", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + ours, "2"},
-		{"ours in another session", "1", clientRow("client-1", "11", "$1", "@1", true, "attached"), "1"},
+		{"two terminals and ours", "3", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + clientRow("/dev/pts/2", "12", "$0", "@0", false, "attached") + ours, "2"},
+		{"ours in another session", "1", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + clientRow("client-1", "11", "$1", "@1", true, "attached"), "1"},
+		{"one that is leaving, counted and not listed", "3", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + ours, "1"},
+		{"a terminal in a group's other session", "1", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + clientRow("/dev/pts/2", "12", "$1", "@0", false, "attached"), "1"},
 		{"ours suspended, which tmux does not count", "0", clientRow("client-1", "11", "$0", "@0", true, "attached,suspended"), "0"},
 		{"ours without a session", "0", clientRow("client-1", "11", "", "", true, ""), "0"},
 	}
