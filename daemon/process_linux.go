@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -266,10 +267,18 @@ func (l *leader) close() {
 	unix.Close(l.cmdline)
 }
 
+// leaderBuffers are taken from a pool: on the stack they would make each
+// request's goroutine, which begins with a small one, copy it to a larger one.
+type leaderBuffers struct{ args, cwd [4096]byte }
+
+var leaderBuffersPool = sync.Pool{New: func() any { return new(leaderBuffers) }}
+
 // read returns nil once the process has gone.
 func (l *leader) read(v controlmode.Version) *seenLeader {
-	var args, cwd [4096]byte
-	n, err := pread(l.cmdline, args[:])
+	b := leaderBuffersPool.Get().(*leaderBuffers)
+	defer leaderBuffersPool.Put(b)
+	args, cwd := b.args[:], b.cwd[:]
+	n, err := pread(l.cmdline, args)
 	if err != nil {
 		return nil
 	}
@@ -277,7 +286,7 @@ func (l *leader) read(v controlmode.Version) *seenLeader {
 	if !whole && n == len(args) {
 		return nil // tmux reads arguments of any length
 	}
-	n, err = readlinkAt(l.dir, "cwd", cwd[:])
+	n, err = readCwd(l.dir, cwd)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ESRCH:
@@ -358,11 +367,20 @@ func pread(fd int, buf []byte) (int, error) {
 	}
 }
 
-func readlinkAt(dir int, name string, buf []byte) (int, error) {
+// cwdName is made once: unix.Readlinkat makes a C string for each call.
+var cwdName = [...]byte{'c', 'w', 'd', 0}
+
+// readCwd reads the link cwd in a directory of /proc.
+func readCwd(dir int, buf []byte) (int, error) {
 	for {
-		n, err := unix.Readlinkat(dir, name, buf)
-		if err != unix.EINTR {
-			return n, err
+		n, _, errno := unix.Syscall6(unix.SYS_READLINKAT, uintptr(dir), uintptr(unsafe.Pointer(&cwdName[0])),
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
 		}
 	}
 }
