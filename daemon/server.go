@@ -109,14 +109,14 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 func (s *tmuxServer) snapshot(ctx context.Context, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	s.lastRequest.Store(time.Now().UnixNano())
 	s.counters.requests.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
-	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
 		defer s.endTurn()
-		return s.exchange(prove, meanwhile)
+		return s.exchange(prove, meanwhile) // which has a deadline of its own
 	default:
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
+	defer cancel()
 	r := s.join()
 	if cached := s.published.Load(); cached != nil && meanwhile != nil {
 		meanwhile(withoutTmux(ctx), cached)
