@@ -65,8 +65,12 @@ type Daemon struct {
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
-	mu       sync.Mutex
-	servers  map[string]*tmuxServer // by the real path of the socket
+	mu      sync.Mutex
+	servers map[string]*tmuxServer // by the real path of the socket
+	// direct are the servers that have been found by a path without links. It
+	// need not be walked again: should a link come into it, it still leads to
+	// the socket that is meant.
+	direct   map[string]*tmuxServer
 	sessions map[*session]struct{}
 	admitted int // clients of Serve, each from before its session begins
 }
@@ -90,6 +94,7 @@ func New(config Config) *Daemon {
 		log:      config.Log,
 		started:  time.Now(),
 		servers:  make(map[string]*tmuxServer),
+		direct:   make(map[string]*tmuxServer),
 		sessions: make(map[*session]struct{}),
 		usage:    make([]usage, len(tools.All)),
 	}
@@ -194,7 +199,7 @@ func (d *Daemon) Server(caller tools.Caller, socketName *string) (tools.Server, 
 	if err != nil {
 		return nil, err
 	}
-	return view{server: server, name: name}, nil
+	return newView(server, name), nil
 }
 
 // find finds a server, and the name that it was asked for by.
@@ -208,16 +213,24 @@ func (d *Daemon) find(caller tools.Caller, socketName *string) (*tmuxServer, str
 
 // server returns the one server of a socket, by whatever path it was asked for.
 func (d *Daemon) server(path string) *tmuxServer {
+	d.mu.Lock()
+	s := d.direct[path]
+	d.mu.Unlock()
+	if s != nil {
+		return s
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		real = path // it does not exist, or cannot be reached: asking will tell
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.servers[real]
-	if s == nil {
+	if s = d.servers[real]; s == nil {
 		s = newServer(d, real)
 		d.servers[real] = s
+	}
+	if err == nil && real == path {
+		d.direct[path] = s
 	}
 	return s
 }

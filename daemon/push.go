@@ -161,7 +161,7 @@ func (s *tmuxServer) look(ctx context.Context, entry *watched) error {
 	if snapshot == nil {
 		return nil // between two connections: what is true is not known
 	}
-	rows, err := entry.resource.Rows(ctx, view{server: s}, snapshot, tools.Caller{})
+	rows, err := entry.resource.Rows(ctx, newView(s, ""), snapshot, tools.Caller{})
 	switch {
 	case errors.Is(err, tools.ErrResource):
 		rows = nil
