@@ -140,6 +140,16 @@ type sighting struct {
 	Tools    outcome            `json:"tools"`
 	Ping     outcome            `json:"ping"`
 	Calls    map[string]outcome `json:"calls"`
+	Push     struct {
+		Updated string  `json:"updated"` // the URI in the notification
+		Read    outcome `json:"read"`    // of the resource, after it
+	} `json:"push"`
+}
+
+// plannedPush is the subscription that a client script tries.
+type plannedPush struct {
+	URI    string   `json:"uri"`
+	Change []string `json:"change"` // a command that changes the resource's rows
 }
 
 // TestClients lets the official SDKs talk to the product, which they start
@@ -172,11 +182,16 @@ func TestClients(t *testing.T) {
 			for _, how := range []string{"embedded", "serve"} {
 				t.Run(how, func(t *testing.T) {
 					argv := append(append(script, requireProduct(t)), flags[how]...)
-					seen := observe(t, s, argv)
+					state, err := s.read() // before the script's own change
+					if err != nil {
+						t.Fatal(err)
+					}
+					seen := observe(t, s, argv, how)
 					if seen.Protocol != tt.protocol {
 						t.Errorf("protocol is %q, want %q", seen.Protocol, tt.protocol)
 					}
-					seen.check(t, s)
+					seen.check(t, s, state)
+					seen.checkPush(t, s)
 				})
 			}
 		})
@@ -203,9 +218,12 @@ func plan(s *tmuxServer) []plannedCall {
 }
 
 // observe runs a client script on the plan.
-func observe(t *testing.T, s *tmuxServer, argv []string) *sighting {
+func observe(t *testing.T, s *tmuxServer, argv []string, how string) *sighting {
 	t.Helper()
-	input, err := json.Marshal(plan(s))
+	input, err := json.Marshal(struct {
+		Calls []plannedCall `json:"calls"`
+		Push  plannedPush   `json:"push"`
+	}{plan(s), plannedPush{pushedURI, s.argv("select-pane", "-t", "work äö", "-T", how)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,12 +239,8 @@ func observe(t *testing.T, s *tmuxServer, argv []string) *sighting {
 }
 
 // check compares what a client saw with what tmux says.
-func (seen *sighting) check(t *testing.T, s *tmuxServer) {
+func (seen *sighting) check(t *testing.T, s *tmuxServer, state serverState) {
 	t.Helper()
-	state, err := s.read()
-	if err != nil {
-		t.Fatal(err)
-	}
 	pick := func(rows []row, key string, ok func(value string) bool) []row {
 		var out []row
 		for _, r := range rows {
@@ -287,6 +301,33 @@ func (seen *sighting) check(t *testing.T, s *tmuxServer) {
 		if problem := checkWire(got.Result); problem != "" {
 			t.Errorf("%s: %s", step.Label, problem)
 		}
+	}
+}
+
+// pushedURI is the resource that the scripts subscribe to.
+const pushedURI = "tmux://window/1"
+
+// checkPush compares what a client was told of, and then read, with tmux.
+func (seen *sighting) checkPush(t *testing.T, s *tmuxServer) {
+	t.Helper()
+	if seen.Push.Updated != pushedURI {
+		t.Errorf("told of an update of %q, want %s", seen.Push.Updated, pushedURI)
+	}
+	if seen.Push.Read.Error != nil || seen.Push.Read.Raised != "" {
+		t.Errorf("resources/read: %v %s", seen.Push.Read.Error, seen.Push.Read.Raised)
+		return
+	}
+	rows, err := resourceRows(seen.Push.Read.Result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := s.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.DeleteFunc(state.panes, func(r row) bool { return r["window_id"] != "@1" })
+	if diff := diffRows(want, withoutCaller(rows)); diff != "" {
+		t.Errorf("after the update: %s", diff)
 	}
 }
 

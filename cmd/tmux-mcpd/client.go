@@ -21,6 +21,8 @@ type client struct {
 	w    io.Writer
 	r    *bufio.Reader
 	last int // id of the last request
+	// updates counts the notifications that a resource has changed.
+	updates int
 }
 
 // An rpcError is a JSON-RPC error as the server sent it.
@@ -30,6 +32,14 @@ type rpcError struct {
 }
 
 func (e *rpcError) Error() string { return e.Message }
+
+// A toolError is a tool's own error.
+type toolError struct{ text, kind string }
+
+func (e *toolError) Error() string { return e.text }
+
+// absent reports whether what was asked about does not exist.
+func (e *toolError) absent() bool { return e.kind == "TmuxObjectDoesNotExist" }
 
 // connect introduces us on a stream: who asks (hello), then MCP's own
 // handshake under a client's name. When ctx ends, the stream is closed and calls fail with ctx's
@@ -60,7 +70,10 @@ func (c *client) callTool(name string, arguments map[string]any) (json.RawMessag
 	var answer struct {
 		IsError bool
 		Content []struct{ Text string }
-		Rows    struct {
+		Meta    struct {
+			Type string `json:"error_type"`
+		} `json:"_meta"`
+		Rows struct {
 			Result json.RawMessage
 		} `json:"structuredContent"`
 	}
@@ -71,7 +84,7 @@ func (c *client) callTool(name string, arguments map[string]any) (json.RawMessag
 		if len(answer.Content) == 0 {
 			return nil, fmt.Errorf("%s failed without saying why", name)
 		}
-		return nil, errors.New(answer.Content[0].Text)
+		return nil, &toolError{text: answer.Content[0].Text, kind: answer.Meta.Type}
 	}
 	if answer.Rows.Result == nil {
 		return nil, fmt.Errorf("answer of %s holds no rows", name)
@@ -106,8 +119,10 @@ func (c *client) request(method string, params any) (json.RawMessage, error) {
 			return nil, fmt.Errorf("answer to %s: %w", method, err)
 		}
 		switch {
+		case message.Method == updatedMethod:
+			c.updates++
 		case message.Method != "":
-			// A notification or a request of the server's: nothing of it
+			// Another notification or a request of the server's: nothing of it
 			// concerns one question.
 		case message.Error != nil:
 			return nil, message.Error

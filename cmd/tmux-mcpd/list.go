@@ -32,6 +32,7 @@ type listing struct {
 	window  string
 	server  string
 	json    bool
+	watch   bool
 }
 
 func listCommand(c console) *cobra.Command {
@@ -79,6 +80,7 @@ func listPanesCommand(c console) *cobra.Command {
 that this command runs in.`,
 		Example: `  tmux-mcpd list panes
   tmux-mcpd list panes --session work --window 2
+  tmux-mcpd list panes --watch
   tmux-mcpd list panes --filter pane_current_path__contains=src --filter pane_active=1`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return l.panes(cmd.Context(), c) },
@@ -97,6 +99,7 @@ func (l *listing) addFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&l.filters, "filter", nil, "only rows where `FIELD[__OPERATOR]=VALUE` holds; may be repeated, all must hold")
 	completeFlag(cmd, "filter", completeFilter)
 	f.StringVarP(&l.server, "tmux-socket", "L", "", "`name` of the tmux server's socket, as tmux -L")
+	f.BoolVar(&l.watch, "watch", false, "go on and show each change: a live table on a terminal, else a line per change")
 	f.BoolVar(&l.json, "json", false, "print the tool's answer as a JSON array")
 	completeFlag(cmd, "tmux-socket", cobra.NoFileCompletions)
 	l.place.addFlags(cmd)
@@ -106,6 +109,9 @@ func (l *listing) sessions(ctx context.Context, c console) error {
 	arguments, err := l.arguments()
 	if err != nil {
 		return err
+	}
+	if l.watch {
+		return l.follow(ctx, c, sessionsFeed(l, arguments))
 	}
 	return l.answer(ctx, c, func(mcp *client, width int) error {
 		rows, err := mcp.callTool("list_sessions", arguments)
@@ -131,6 +137,9 @@ func (l *listing) panes(ctx context.Context, c console) error {
 	arguments, err := l.arguments()
 	if err != nil {
 		return err
+	}
+	if l.watch {
+		return l.follow(ctx, c, panesFeed(l, arguments))
 	}
 	return l.answer(ctx, c, func(mcp *client, width int) error {
 		rows, err := mcp.callTool("list_panes", arguments)
