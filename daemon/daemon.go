@@ -68,8 +68,12 @@ type Daemon struct {
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
-	mu       sync.Mutex
-	servers  map[string]*tmuxServer // by the real path of the socket
+	mu      sync.Mutex
+	servers map[string]*tmuxServer // by the real path of the socket
+	// direct are the servers that have been found by a path without links. It
+	// need not be walked again: should a link come into it, it still leads to
+	// the socket that is meant.
+	direct   map[string]*tmuxServer
 	sessions map[*session]struct{}
 	admitted int // clients of Serve, each from before its session begins
 }
@@ -96,6 +100,7 @@ func New(config Config) *Daemon {
 		log:      config.Log,
 		started:  time.Now(),
 		servers:  make(map[string]*tmuxServer),
+		direct:   make(map[string]*tmuxServer),
 		sessions: make(map[*session]struct{}),
 		usage:    make([]usage, len(tools.All)),
 	}
@@ -200,7 +205,7 @@ func (d *Daemon) Server(caller tools.Caller, socketName *string) (tools.Server, 
 	if err != nil {
 		return nil, err
 	}
-	return view{server: server, name: name}, nil
+	return newView(server, name), nil
 }
 
 // find finds a server, and the name that it was asked for by.
@@ -214,16 +219,41 @@ func (d *Daemon) find(caller tools.Caller, socketName *string) (*tmuxServer, str
 
 // server returns the one server of a socket, by whatever path it was asked for.
 func (d *Daemon) server(path string) *tmuxServer {
+	d.mu.Lock()
+	s := d.direct[path]
+	d.mu.Unlock()
+	if s != nil {
+		return s
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		real = path // it does not exist, or cannot be reached: asking will tell
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.servers[real]
-	if s == nil {
+	if s = d.servers[real]; s == nil {
+		if len(d.servers) >= maxServers {
+			d.forgetIdle()
+		}
 		s = newServer(d, real)
 		d.servers[real] = s
 	}
+	if err == nil && real == path {
+		d.direct[path] = s
+	}
 	return s
+}
+
+// maxServers is how many tmux servers are known before those are forgotten that
+// nobody has asked about for a while: a client may name any socket it likes.
+const maxServers = 256
+
+// forgetIdle forgets servers that we are not attached to. The caller holds mu.
+func (d *Daemon) forgetIdle() {
+	for path, s := range d.servers {
+		if s.idle() {
+			delete(d.servers, path)
+			delete(d.direct, path)
+		}
+	}
 }

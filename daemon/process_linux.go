@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"bytes"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +30,10 @@ type processTable struct {
 	mu      sync.RWMutex
 	panes   map[int]int     // a pane's pid → descriptor of its stat
 	leaders map[int]*leader // a process group → its leader
+
+	begun  atomic.Uint64 // readings; changed with lastMu held
+	lastMu sync.Mutex    // guards last; taken alone
+	last   *reading      // the last that has begun
 }
 
 // A leader is the process that leads a foreground group.
@@ -52,19 +58,59 @@ func newProcessTable() *processTable {
 	return &processTable{panes: make(map[int]int), leaders: make(map[int]*leader)}
 }
 
-// read reads what runs in each of the panes, whose processes are children of
-// the tmux server, into processes. It returns the places of those of which
-// /proc cannot tell, so that tmux has to be asked.
-//
-// The reads are a few system calls each, which wait for nothing: from
-// parallelPanes on, half of them are done by another goroutine.
-func (t *processTable) read(panes []*state.Pane, processes []state.Process, server int, v controlmode.Version) (unknown []int) {
-	if len(panes) < parallelPanes {
-		return t.readSome(panes, processes, 0, server, v)
-	}
-	return t.readHalves(panes, processes, server, v)
+// A reading is one reading of what runs in many panes, shared by the requests
+// that had arrived before it began.
+type reading struct {
+	number    uint64
+	panes     []*state.Pane
+	server    int
+	done      chan struct{}
+	processes []state.Process
+	unknown   []int
 }
 
+// arrival is the number of the last reading that has begun. Readings with a
+// higher number begin after it was asked for.
+func (t *processTable) arrival() uint64 { return t.begun.Load() }
+
+// read reads what runs in each of the panes, whose processes are children of
+// the tmux server, at a moment after arrival was given out. It returns the
+// places of those of which /proc cannot tell, so that tmux has to be asked. What
+// it returns may be others' too and must not be changed.
+func (t *processTable) read(arrival uint64, panes []*state.Pane, server int, v controlmode.Version) (processes []state.Process, unknown []int) {
+	if len(panes) < sharedPanes {
+		return t.readAll(panes, server, v)
+	}
+	// Requests that wait to run arrive now, and share the reading.
+	runtime.Gosched()
+	t.lastMu.Lock()
+	r := t.last
+	if r != nil && r.number > arrival && r.server == server && len(r.panes) == len(panes) && &r.panes[0] == &panes[0] {
+		t.lastMu.Unlock()
+		<-r.done
+		return r.processes, r.unknown
+	}
+	r = &reading{number: t.begun.Add(1), panes: panes, server: server, done: make(chan struct{})}
+	t.last = r
+	t.lastMu.Unlock()
+	defer close(r.done)
+	r.processes, r.unknown = t.readAll(panes, server, v)
+	return r.processes, r.unknown
+}
+
+// sharedPanes is from where on a reading costs more than sharing one.
+const sharedPanes = 8
+
+func (t *processTable) readAll(panes []*state.Pane, server int, v controlmode.Version) (processes []state.Process, unknown []int) {
+	processes = make([]state.Process, len(panes))
+	if len(panes) < parallelPanes {
+		return processes, t.readSome(panes, processes, 0, server, v)
+	}
+	return processes, t.readHalves(panes, processes, server, v)
+}
+
+// readHalves lets another goroutine do one half. The reads are a few system
+// calls each, which wait for nothing.
 func (t *processTable) readHalves(panes []*state.Pane, processes []state.Process, server int, v controlmode.Version) (unknown []int) {
 	half := len(panes) / 2
 	second := make(chan []int, 1)
@@ -266,10 +312,18 @@ func (l *leader) close() {
 	unix.Close(l.cmdline)
 }
 
+// leaderBuffers are taken from a pool: on the stack they would make each
+// request's goroutine, which begins with a small one, copy it to a larger one.
+type leaderBuffers struct{ args, cwd [4096]byte }
+
+var leaderBuffersPool = sync.Pool{New: func() any { return new(leaderBuffers) }}
+
 // read returns nil once the process has gone.
 func (l *leader) read(v controlmode.Version) *seenLeader {
-	var args, cwd [4096]byte
-	n, err := pread(l.cmdline, args[:])
+	b := leaderBuffersPool.Get().(*leaderBuffers)
+	defer leaderBuffersPool.Put(b)
+	args, cwd := b.args[:], b.cwd[:]
+	n, err := pread(l.cmdline, args)
 	if err != nil {
 		return nil
 	}
@@ -277,7 +331,7 @@ func (l *leader) read(v controlmode.Version) *seenLeader {
 	if !whole && n == len(args) {
 		return nil // tmux reads arguments of any length
 	}
-	n, err = readlinkAt(l.dir, "cwd", cwd[:])
+	n, err = readCwd(l.dir, cwd)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ESRCH:
@@ -297,6 +351,9 @@ func (l *leader) read(v controlmode.Version) *seenLeader {
 // prune closes the descriptors of panes that are not in the snapshot, and of
 // leaders when there are many more of them than panes.
 func (t *processTable) prune(s *state.Snapshot) {
+	t.lastMu.Lock()
+	t.last = nil // it would keep its snapshot alive
+	t.lastMu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.panes) > len(s.Panes) {
@@ -358,11 +415,20 @@ func pread(fd int, buf []byte) (int, error) {
 	}
 }
 
-func readlinkAt(dir int, name string, buf []byte) (int, error) {
+// cwdName is made once: unix.Readlinkat makes a C string for each call.
+var cwdName = [...]byte{'c', 'w', 'd', 0}
+
+// readCwd reads the link cwd in a directory of /proc.
+func readCwd(dir int, buf []byte) (int, error) {
 	for {
-		n, err := unix.Readlinkat(dir, name, buf)
-		if err != unix.EINTR {
-			return n, err
+		n, _, errno := unix.Syscall6(unix.SYS_READLINKAT, uintptr(dir), uintptr(unsafe.Pointer(&cwdName[0])),
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
 		}
 	}
 }

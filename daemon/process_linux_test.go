@@ -337,3 +337,35 @@ func (s *labServer) waitFor(t *testing.T, what string, check func() (bool, strin
 		}
 	}
 }
+
+// TestReadingIsShared: what runs in panes is taken from another request's reading
+// only if that began after this request arrived, and is of the same panes.
+func TestReadingIsShared(t *testing.T) {
+	panes := make([]*state.Pane, sharedPanes)
+	for i := range panes {
+		panes[i] = &state.Pane{Dead: true}
+	}
+	table := newProcessTable()
+	defer table.close()
+	before := table.arrival()
+	other := &reading{number: table.begun.Add(1), panes: panes, done: make(chan struct{}), processes: []state.Process{{Command: "other"}}}
+	close(other.done)
+	for _, tt := range []struct {
+		name    string
+		arrival uint64
+		panes   []*state.Pane
+		server  int
+		shared  bool
+	}{
+		{"arrived before it began", before, panes, 0, true},
+		{"arrived after it began", table.arrival(), panes, 0, false},
+		{"other panes", before, slices.Clone(panes), 0, false},
+		{"another server", before, panes, 1, false},
+	} {
+		table.last = other
+		got, _ := table.read(tt.arrival, tt.panes, tt.server, controlmode.Version{})
+		if shared := got[0].Command == "other"; shared != tt.shared {
+			t.Errorf("%s: shared %v, want %v", tt.name, shared, tt.shared)
+		}
+	}
+}

@@ -13,7 +13,10 @@ type processTable struct{}
 
 func newProcessTable() *processTable { return &processTable{} }
 
-func (*processTable) read(panes []*state.Pane, processes []state.Process, _ int, _ controlmode.Version) (unknown []int) {
+func (*processTable) arrival() uint64 { return 0 }
+
+func (*processTable) read(_ uint64, panes []*state.Pane, _ int, _ controlmode.Version) (processes []state.Process, unknown []int) {
+	processes = make([]state.Process, len(panes))
 	for i, p := range panes {
 		if p.Dead {
 			processes[i] = state.Process{Command: p.Value(state.DeadCommand)}
@@ -21,7 +24,7 @@ func (*processTable) read(panes []*state.Pane, processes []state.Process, _ int,
 			unknown = append(unknown, i)
 		}
 	}
-	return unknown
+	return processes, unknown
 }
 
 func (*processTable) prune(*state.Snapshot) {}

@@ -279,7 +279,7 @@ func (s *tmuxServer) glance() *glance {
 	if snapshot == nil {
 		return nil
 	}
-	return &glance{view: view{server: s}, snapshot: snapshot, read: make(map[*state.Pane]state.Process)}
+	return &glance{view: newView(s, ""), snapshot: snapshot, read: make(map[*state.Pane]state.Process)}
 }
 
 // Processes: see tools.Server. What the operating system cannot tell (on macOS
@@ -304,9 +304,9 @@ func (g *glance) Processes(ctx context.Context, panes []*state.Pane) ([]state.Pr
 func (g *glance) readProcesses(ctx context.Context, panes []*state.Pane) error {
 	s := g.server
 	summary := s.summary.Load()
-	processes := make([]state.Process, len(panes))
-	unknown := s.processes.read(panes, processes, summary.ProcPID, summary.Version)
+	processes, unknown := s.processes.read(g.arrived, panes, summary.ProcPID, summary.Version)
 	if len(unknown) > 0 {
+		processes = slices.Clone(processes)
 		asked := &s.push.asked
 		if !asked.cover(panes, unknown) {
 			if err := asked.ask(ctx, g.view); err != nil {

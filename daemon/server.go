@@ -110,14 +110,14 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 func (s *tmuxServer) snapshot(ctx context.Context, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	s.lastRequest.Store(time.Now().UnixNano())
 	s.counters.requests.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
-	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
 		defer s.endTurn()
-		return s.exchange(prove, meanwhile)
+		return s.exchange(prove, meanwhile) // which has a deadline of its own
 	default:
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
+	defer cancel()
 	r := s.join()
 	if cached := s.published.Load(); cached != nil && meanwhile != nil {
 		meanwhile(withoutTmux(ctx), cached)
@@ -157,6 +157,21 @@ func (s *tmuxServer) join() *round {
 }
 
 func (s *tmuxServer) endTurn() { <-s.turn }
+
+// idle reports whether the server can be forgotten: there is nothing in tmux
+// that is ours, and no request has come for longer than one may take.
+func (s *tmuxServer) idle() bool {
+	if time.Since(time.Unix(0, s.lastRequest.Load())) < 2*s.config.Deadline || s.push.active() {
+		return false
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer s.endTurn()
+		return s.conn == nil && s.attaching == nil
+	default:
+		return false
+	}
+}
 
 // takeTurn waits for the turn. The caller ends it with endTurn.
 func (s *tmuxServer) takeTurn(ctx context.Context) error {

@@ -103,14 +103,15 @@ func namedSocket(caller tools.Caller, name string) (string, error) {
 	case strings.Contains(name, "/") && !strings.HasPrefix(name, "/"), name == ".", name == "..":
 		return "", tools.Refused("socket_name %q is not the name of a socket: it must not be a path. Give the name as for tmux -L; for a path set LIBTMUX_SOCKET_PATH.", name)
 	}
-	base := "/tmp"
+	base := ""
 	if dir := caller.Env["TMUX_TMPDIR"]; dir != "" {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
+		base, _ = filepath.EvalSymlinks(dir) // "" if it does not exist
+	}
+	if base == "" {
+		base = "/tmp"
+		if real, err := filepath.EvalSymlinks(base); err == nil {
 			base = real
 		}
-	}
-	if real, err := filepath.EvalSymlinks(base); err == nil {
-		base = real
 	}
 	dir := filepath.Join(base, "tmux-"+strconv.Itoa(os.Getuid()))
 	// A whole path is taken as tmux -L takes it: below the directory, where

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,10 +12,15 @@ import (
 	"tmux-mcpd/tools"
 )
 
-// A view is a server as one caller asked for it.
+// A view is a server as one request asked for it.
 type view struct {
-	server *tmuxServer
-	name   string
+	server  *tmuxServer
+	name    string
+	arrived uint64 // readings of processes begun before the request
+}
+
+func newView(server *tmuxServer, name string) view {
+	return view{server: server, name: name, arrived: server.processes.arrival()}
 }
 
 var _ tools.Server = view{}
@@ -38,11 +44,11 @@ func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *sta
 func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error) {
 	s := v.server
 	summary := s.summary.Load()
-	processes := make([]state.Process, len(panes))
-	unknown := s.processes.read(panes, processes, summary.ProcPID, summary.Version)
+	processes, unknown := s.processes.read(v.arrived, panes, summary.ProcPID, summary.Version)
 	if len(unknown) == 0 {
 		return processes, nil
 	}
+	processes = slices.Clone(processes)
 	if tmuxIsBusy(ctx) {
 		return nil, tools.ErrLater
 	}

@@ -60,7 +60,7 @@ var ErrArguments = errors.New("arguments must be a JSON object")
 func decodeArguments(tool string, r Request, parameters []parameter) (arguments, error) {
 	var a arguments
 	raw := bytes.TrimSpace(r.Arguments)
-	if len(raw) == 0 || string(raw) == "null" {
+	if len(raw) == 0 || string(raw) == "null" || string(raw) == "{}" {
 		return a, nil
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))

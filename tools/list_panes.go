@@ -42,7 +42,7 @@ func listPanes(ctx context.Context, r Request) (*Result, error) {
 		if rows, err = q.filter(ctx, v, rows); err != nil {
 			return nil, err
 		}
-		if err := q.readProcesses(ctx, rows); err != nil {
+		if err := q.readProcesses(ctx, v, rows); err != nil {
 			return nil, err
 		}
 		kept, processes := make([]*state.Pane, len(rows)), make([]state.Process, len(rows))

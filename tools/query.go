@@ -170,7 +170,7 @@ func (q *query) filter(ctx context.Context, v view, rows []candidate) ([]candida
 		return rows, nil
 	}
 	if q.processes {
-		if err := q.readProcesses(ctx, rows); err != nil {
+		if err := q.readProcesses(ctx, v, rows); err != nil {
 			return nil, err
 		}
 	}
@@ -304,7 +304,7 @@ func shown(value string) string {
 
 // readProcesses reads what runs in the panes of the rows that have not been
 // read yet.
-func (q *query) readProcesses(ctx context.Context, rows []candidate) error {
+func (q *query) readProcesses(ctx context.Context, v view, rows []candidate) error {
 	panes := make([]*state.Pane, 0, len(rows))
 	for _, r := range rows {
 		if !r.read && r.pane != nil {
@@ -313,6 +313,9 @@ func (q *query) readProcesses(ctx context.Context, rows []candidate) error {
 	}
 	if len(panes) == 0 {
 		return nil
+	}
+	if slices.Equal(panes, v.snapshot.Panes) {
+		panes = v.snapshot.Panes // by which the server knows that it is all of them
 	}
 	processes, err := q.server.Processes(ctx, panes)
 	if err != nil {

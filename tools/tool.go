@@ -95,7 +95,9 @@ type Server interface {
 	// snapshot's pane or session in that place.
 	Fetch(ctx context.Context, scope Scope, fields []string) (s *state.Snapshot, values [][]string, err error)
 
-	// Processes returns what runs in each of the panes right now. It fails with
+	// Processes returns what runs in each of the panes at a moment after the
+	// request for this Server. It may be others' too and must not be changed; it
+	// is shared with those who ask for the same slice of panes. It fails with
 	// ErrChanged if one of them has gone or got another process since its
 	// snapshot.
 	Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error)
