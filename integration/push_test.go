@@ -23,14 +23,26 @@ const pushInterval = 250 * time.Millisecond
 // printed: for a machine that does nothing else.
 var strict = os.Getenv("TMUX_MCPD_TEST_STRICT") == "1"
 
+// besideOthers lets a test run beside others, unless it measures.
+func besideOthers(t *testing.T) {
+	if !strict {
+		t.Parallel()
+	}
+}
+
 // changesPerKind is how often each kind of change is made; 200 for a measurement.
 func changesPerKind(t testing.TB) int {
 	return numberFromEnv(t, "TMUX_MCPD_TEST_CHANGES", 20)
 }
 
+// numberFromEnv is a number from the environment, otherwise the given one, or
+// less of it for short tests.
 func numberFromEnv(t testing.TB, name string, otherwise int) int {
 	text := os.Getenv(name)
-	if text == "" {
+	switch {
+	case text == "" && testing.Short():
+		return otherwise / 4
+	case text == "":
 		return otherwise
 	}
 	n, err := strconv.Atoi(text)
@@ -257,6 +269,7 @@ func pushKinds(t *testing.T, s *tmuxServer, home, away string) []pushKind {
 // the client, kind by kind. That each comes, and that none comes without a
 // change, is always asserted; how fast, where nothing else uses the machine.
 func TestPushLatency(t *testing.T) {
+	besideOthers(t)
 	n := changesPerKind(t)
 	s := newTmuxServer(t, "set -g automatic-rename off", "set -g default-shell /bin/sh")
 	s.newSession("second")
@@ -337,6 +350,7 @@ func writeTerminal(t testing.TB, tty, text string) {
 // of a kind that tmux does not announce, while a client reads after each update:
 // what it knows must reach each of the states, or a later one, in time.
 func TestPushLosesNothing(t *testing.T) {
+	besideOthers(t)
 	n := numberFromEnv(t, "TMUX_MCPD_TEST_PUSHES", 200)
 	s := newTmuxServer(t)
 	s.newSession("second")
@@ -389,6 +403,7 @@ func TestPushLosesNothing(t *testing.T) {
 
 // TestPushIsQuiet: what changes none of a resource's rows makes no update.
 func TestPushIsQuiet(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	s.newSession("second")
 	d := startDaemon(t, s.home, nil)
@@ -423,6 +438,7 @@ func TestPushIsQuiet(t *testing.T) {
 
 // TestPushCost prints what a subscriber to a quiet server costs tmux.
 func TestPushCost(t *testing.T) {
+	besideOthers(t)
 	over := 3 * time.Second
 	if changesPerKind(t) >= 200 {
 		over = 10 * time.Second
@@ -461,6 +477,7 @@ func cpuTime(pid int) (time.Duration, bool) {
 // TestPushToMany: clients that never read cost the others nothing, and the
 // daemon no memory.
 func TestPushToMany(t *testing.T) {
+	besideOthers(t)
 	const clients, stuck = 64, 8
 	n := changesPerKind(t)
 	s := newTmuxServer(t)
@@ -532,6 +549,7 @@ func TestPushToMany(t *testing.T) {
 // TestPushToSlowReader: a client that has not read for many changes finds an
 // update, not one per change, and knows the last state after it.
 func TestPushToSlowReader(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	d := startDaemon(t, s.home, nil)
 	eager := newSubscriber(t, d, s.home, "tmux://sessions")
@@ -584,6 +602,7 @@ func (g *gatedReader) Read(p []byte) (int, error) {
 // TestPushOverServers follows a tmux server through its lives: not there yet,
 // started, ended, and replaced by another one at its socket.
 func TestPushOverServers(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxHome(t).server("default")
 	d := startDaemon(t, s.home, nil)
 	c := newSubscriber(t, d, s.home, "tmux://sessions")
@@ -648,6 +667,7 @@ func TestPushOverServers(t *testing.T) {
 
 // TestPushOneShot: where we must not attach, one command a second finds changes.
 func TestPushOneShot(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	term := newTerminal(t, s, 80, 24)
 	defer term.close()
@@ -671,6 +691,7 @@ func TestPushOneShot(t *testing.T) {
 // TestPushEnds: nothing comes after the answer to an unsubscribe, however soon
 // it follows its subscribe.
 func TestPushEnds(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	d := startDaemon(t, s.home, nil)
 	stays := newSubscriber(t, d, s.home, "tmux://sessions")
@@ -707,6 +728,7 @@ func TestPushEnds(t *testing.T) {
 // TestPushOverDaemons: behind a bridge a subscription outlives its daemon, of
 // either kind, and what changes while there is none is told of.
 func TestPushOverDaemons(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	d := startDaemon(t, s.home, nil)
 	c, _ := startStdio(t, s.home, nil, "--socket", d.socket)
