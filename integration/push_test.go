@@ -236,13 +236,16 @@ func pushKinds(t *testing.T, s *tmuxServer, home, away string) []pushKind {
 		}
 	}
 	kill := func(int) { s.run("kill-pane", "-t", pane) }
+	// From 3.8 on a pane that is killed need not give its room back to the one
+	// that it was split from, which would be too small after a while.
+	level := func(int) { s.run("select-layout", "-t", home+":0", "even-vertical") }
 	panes := strings.Fields(s.run("list-panes", "-t", home+":0", "-F", "#{pane_id}"))
 	shell := strings.TrimSpace(s.run("new-window", "-d", "-P", "-F", "#{pane_id}", "-t", away+":", "sh"))
 	tty := s.format(away+":0", "#{pane_tty}")
 	other := s.format(away, "#{session_id}")
 	return []pushKind{
-		{name: "split", uri: "tmux://panes", announced: true, program: true, change: split("sleep 9000"), after: kill},
-		{name: "kill", uri: "tmux://panes", announced: true, before: split(""), change: kill},
+		{name: "split", uri: "tmux://panes", announced: true, program: true, before: level, change: split("sleep 9000"), after: kill},
+		{name: "kill", uri: "tmux://panes", announced: true, before: func(i int) { level(i); split("")(i) }, change: kill},
 		{name: "rename", uri: "tmux://sessions", announced: true,
 			change: func(i int) { s.run("rename-session", "-t", other, fmt.Sprintf("name-%d", i)) }},
 		{name: "select-pane", uri: "tmux://panes", announced: true,
