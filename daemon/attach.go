@@ -389,7 +389,8 @@ func (s *tmuxServer) tick(c *connection) bool {
 	leave := limit > 0 && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
 	// tmux does not announce options: while we are a session's only client,
 	// somebody may set one that makes us the reason for which it lives on.
-	watch := lone && time.Since(time.Unix(0, c.exchanged.Load())) >= maxAge*9/10
+	// What is skipped now is looked at one tick later: 1.4 s at most.
+	watch := lone && time.Since(time.Unix(0, c.exchanged.Load())) >= maxAge*2/5
 	if !leave && !watch {
 		return false
 	}
