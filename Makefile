@@ -1,5 +1,5 @@
 # For those who type make. The commands are the README's.
-.PHONY: all setup build test ci transcript clean
+.PHONY: all setup build test ci transcript man dist clean
 
 all: build
 
@@ -20,6 +20,15 @@ ci:
 # Put a fresh transcript into the README.
 transcript:
 	go run ./cmd/setup transcript
+
+# The manual pages, from the commands, into dist/man.
+man:
+	go run ./cmd/setup man
+
+# Static binaries, MCP bundles, Debian packages and checksums, into dist. With
+# REPOSITORY=https://github.com/OWNER/tmux-mcpd also the registry's server.json.
+dist:
+	go run ./cmd/setup dist
 
 clean:
 	rm -rf bin dist

@@ -25,5 +25,6 @@ require (
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
-	golang.org/x/text v0.14.0 // indirect
 )
+
+replace github.com/santhosh-tekuri/jsonschema/v6 => ./daemon/nojsonschema

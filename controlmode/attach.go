@@ -205,13 +205,28 @@ func (t Tmux) Attach(ctx context.Context, session string, notify func(Notificati
 	if err := c.start(notify); err != nil {
 		return nil, fmt.Errorf("controlmode: attach: %w", err)
 	}
-	// A lone brace cannot parse: tmux answers, but runs nothing, so no hook,
-	// no alias and no line in show-messages.
-	if _, err := c.Do(ctx, "}"); err != nil {
+	if err := c.open(ctx); err != nil {
 		c.Close()
 		return nil, c.explain(err)
 	}
 	return c, nil
+}
+
+// open waits until the attaching is over. Nothing may be sent before: up to
+// 3.3a tmux reads our lines as soon as the client has introduced itself, and
+// when it is busy runs them before attach-session, outside of any session.
+func (c *Client) open(ctx context.Context) error {
+	select {
+	case <-c.Conn.opening:
+	case <-c.Conn.Done():
+		return c.Conn.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// A lone brace cannot parse: tmux answers, but runs nothing, so no hook,
+	// no alias and no line in show-messages.
+	_, err := c.Do(ctx, "}")
+	return err
 }
 
 // start starts the process and the connection over its pipes.

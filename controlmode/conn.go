@@ -70,6 +70,9 @@ type Conn struct {
 	raw    syscall.RawConn // nil if rwc has no descriptor
 	notify func(Notification)
 	done   chan struct{}
+	// opening closes at the first block that answers no line of ours: that of
+	// the command that the client was started with.
+	opening chan struct{}
 
 	// sendMu covers "take a place and write", because tmux answers in the
 	// order of the lines: two senders between those steps would swap replies.
@@ -88,6 +91,7 @@ type Conn struct {
 	err     error   // why the connection ended or is ending; set once
 	refusal *Reply  // failed block before the first own reply: why attach failed
 	greeted bool    // an own reply has come
+	opened  bool    // opening is closed
 }
 
 // NewConn starts a connection over rwc and owns it from then on. Close of rwc
@@ -97,7 +101,7 @@ type Conn struct {
 // order of the stream and before any later reply is handed out; it must not
 // block. After Done it is not called any more. It may be nil.
 func NewConn(rwc io.ReadWriteCloser, notify func(Notification)) *Conn {
-	c := &Conn{rwc: rwc, notify: notify, done: make(chan struct{})}
+	c := &Conn{rwc: rwc, notify: notify, done: make(chan struct{}), opening: make(chan struct{})}
 	if notify == nil {
 		c.notify = func(Notification) {}
 	}
@@ -346,6 +350,10 @@ func (c *Conn) deliver(r Reply) error {
 		if r.Failed && !c.greeted {
 			refusal := r // a copy, so that no other reply has to be on the heap
 			c.refusal = &refusal
+		}
+		if !c.opened {
+			c.opened = true
+			close(c.opening)
 		}
 		return nil
 	}

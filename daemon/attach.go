@@ -181,8 +181,9 @@ func (s *tmuxServer) oneShot(ctx context.Context) (*state.Snapshot, error) {
 
 // empty is what a server has that is not running.
 func (s *tmuxServer) empty() *state.Snapshot {
-	s.published.Store(nil)
-	return &state.Snapshot{}
+	snapshot := &state.Snapshot{}
+	s.publish(snapshot)
+	return snapshot
 }
 
 // A surveyReply is what the one-shot command said.
@@ -191,8 +192,10 @@ type surveyReply struct {
 	extra    []byte // the output of further commands
 }
 
-// extraMark separates the survey from the output of further commands.
-const extraMark = "tmux-mcpd-extra\n"
+// extraMark is the line between the rows of panes and the output of further
+// commands. Names may hold any line that can be known, and no two fields that
+// end with the mark stand side by side.
+func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark }
 
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
@@ -233,10 +236,11 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 	if err != nil {
 		return nil, err
 	}
+	s.surveyed, s.surveyedAt = time.Now(), file
 	s.counters.oneShots.Add(1)
 	args := surveyArguments(s.framing)
 	if further != nil {
-		args = append(append(args, ";", displayFormat, "-p", strings.TrimSpace(extraMark), ";"), further...)
+		args = append(append(args, ";", displayFormat, "-p", s.extraMark(), ";"), further...)
 	}
 	out, err := t.Run(ctx, args...)
 	switch {
@@ -255,7 +259,7 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 		s.noteError(err)
 		return nil, s.fail(s.config.explain(ctx, t.Path, err))
 	}
-	out, extra, _ := bytes.Cut(out, []byte(extraMark))
+	out, extra, _ := bytes.Cut(out, []byte(s.extraMark()+"\n"))
 	panes, clients, v, err := parseSurvey(out)
 	if err != nil {
 		return nil, s.fail(err)
@@ -283,7 +287,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 		session, reason = "", "connections end as soon as they begin"
 	}
 	m := *s.summary.Load()
-	m.Control, m.Reason, m.Version, m.PID, m.ProcPID, m.SocketGone = false, reason, v.Version, v.PID, 0, false
+	m.Control, m.Reason, m.Version, m.PID, m.ProcPID, m.SocketGone = false, reason, controlmode.ParseVersion(v.Version), v.PID, 0, false
 	if peer == v.PID {
 		m.ProcPID = peer
 	}
@@ -362,11 +366,13 @@ func (s *tmuxServer) tend(c *connection) {
 // comes of age while requests come. It returns when to look again.
 func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	const never = time.Hour
-	sent := time.Unix(0, c.sent.Load())
-	asked := time.Unix(0, s.lastRequest.Load())
-	dirty := c.hints.Load() != c.seen.Load()
-	if c.sent.Load() != 0 && !dirty && !asked.After(sent) {
-		return never
+	if due := c.due.Load(); due != 0 && c.hints.Load() == c.seen.Load() {
+		if age := time.Until(time.Unix(0, due)); age > 0 {
+			return age
+		}
+		if s.lastRequest.Load() < c.dumped.Load() {
+			return never
+		}
 	}
 	if s.takeTurn(s.ctx) != nil {
 		return never
@@ -376,13 +382,21 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 		return never
 	}
 	since := time.Since(c.fresh.sent)
-	dirty = c.hints.Load() != c.fresh.hints
-	budget := share * c.cost
+	dirty := c.hints.Load() != c.fresh.hints
+	if last := s.lastRequest.Load(); last != c.asked || s.push.active() {
+		c.asked, c.unasked = last, 0
+	}
 	h := prove
 	switch {
-	case c.urgent.Load() || dirty && since >= budget:
+	case c.urgent.Load():
 	case dirty:
-		return budget - since
+		if c.unasked >= maxUnasked && since < maxAge {
+			return maxAge - since
+		}
+		if wait := c.budget.take(c.cost); wait > 0 {
+			return wait
+		}
+		c.unasked++
 	case since >= c.interval() && time.Unix(0, s.lastRequest.Load()).After(c.fresh.sent):
 		h = dump
 	default:
@@ -402,7 +416,7 @@ func (s *tmuxServer) tick(c *connection) bool {
 	idle := time.Since(time.Unix(0, s.lastRequest.Load()))
 	limit := s.config.IdleDetach
 	lone := c.lone.Load()
-	leave := limit > 0 && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
+	leave := limit > 0 && !s.push.active() && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
 	// tmux does not announce options: while we are a session's only client,
 	// somebody may set one that makes us the reason for which it lives on.
 	// What is skipped now is looked at one tick later: 1.4 s at most.
@@ -423,7 +437,7 @@ func (s *tmuxServer) tick(c *connection) bool {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
 	defer cancel()
-	if _, err := s.ask(ctx, c, prove, nil); err != nil && !c.ended() {
+	if _, err := s.ask(ctx, c, watchOnly, nil); err != nil && !c.ended() {
 		s.log.Debug("watch failed", "err", err)
 	}
 	return s.conn != c
@@ -447,9 +461,10 @@ func (s *tmuxServer) nobodyAttached() bool {
 }
 
 // revive attaches again after a connection has ended by itself, if it has been
-// of use lately, so that the next request finds it.
+// of use lately, so that the next request finds it, or is of use to a
+// subscriber.
 func (s *tmuxServer) revive(c *connection) {
-	if time.Since(time.Unix(0, s.lastRequest.Load())) > maxAge*10 {
+	if time.Since(time.Unix(0, s.lastRequest.Load())) > maxAge*10 && !s.push.active() {
 		return
 	}
 	if s.takeTurn(s.ctx) != nil {

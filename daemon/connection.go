@@ -31,8 +31,13 @@ type connection struct {
 	session    string // where our client is
 	attachedAt string // what attaching made of its session_last_attached
 
-	fresh freshness
-	cost  time.Duration // of a dump, smoothed
+	fresh  freshness
+	cost   time.Duration // of a dump, smoothed
+	budget budget        // for dumps after notifications
+	// asked is the time of the request that came last before such a dump,
+	// unasked how many of them no request has made use of.
+	asked   int64
+	unasked int
 
 	// hints counts the notifications that may mean a change.
 	hints atomic.Uint64
@@ -42,12 +47,12 @@ type connection struct {
 	// wake wakes the goroutine that tends the connection; one place, because
 	// it looks at everything when it wakes.
 	wake chan struct{}
-	// exchanged is when tmux was last asked, sent when the last dump was, in
-	// UnixNano, seen the hints that the dump knew of: for tend, which does not
-	// hold the turn.
-	exchanged, sent atomic.Int64
-	seen            atomic.Uint64
-	lone            atomic.Bool // we are our session's only client
+	// For tend, which does not hold the turn: when tmux was last asked, when it
+	// was last asked for a dump, and when the cache comes of age, in UnixNano;
+	// and the hints that the last dump knew of.
+	exchanged, dumped, due atomic.Int64
+	seen                   atomic.Uint64
+	lone                   atomic.Bool // we are our session's only client
 }
 
 // The lines of a probe. A lone brace cannot be parsed, so tmux runs nothing
@@ -86,6 +91,42 @@ const (
 // that they would take more than their share of tmux's time.
 func (c *connection) interval() time.Duration { return max(maxAge, share*c.cost) }
 
+// A budget bounds what dumps in the background cost tmux: its share of the time
+// that passes, which may be saved up to a burst.
+type budget struct {
+	credit time.Duration
+	since  time.Time
+}
+
+// burst is worth five seconds: some hundred dumps of a small server, so that a
+// change after a quiet time is always dumped at once.
+const burst = 5 * time.Second / share
+
+// take takes the cost of a dump, or says how long to wait for it.
+func (b *budget) take(cost time.Duration) (wait time.Duration) {
+	now := time.Now()
+	if b.since.IsZero() {
+		b.credit = burst
+	} else {
+		b.credit = min(burst, b.credit+now.Sub(b.since)/share)
+	}
+	b.since = now
+	if cost > burst {
+		cost = burst
+	}
+	if b.credit < cost {
+		return (cost - b.credit) * share
+	}
+	b.credit -= cost
+	return 0
+}
+
+// maxUnasked is how many dumps notifications may lead to while nobody asks:
+// after that, one in maxAge. A hook on list-panes that changes something which
+// is announced (a rename) makes each dump the reason of the next, and what the
+// hook costs tmux is in no budget.
+const maxUnasked = 16
+
 // irrelevant are the notifications that never mean a change of anything that
 // the cache holds. What is not known is relevant.
 var irrelevant = map[string]bool{
@@ -122,17 +163,17 @@ func (c *connection) wakeUp() {
 	}
 }
 
-// ended reports whether the connection can no more be used. Calls are answered
-// with the reason a moment before Done is closed, so Done would be too late.
+// ended reports whether tmux takes no commands from us any more. It is true
+// before a call fails for that reason, which Done does not promise.
 func (c *connection) ended() bool { return c.client.Err() != nil }
 
 // refresh returns a snapshot of what tmux has at a moment after the call.
 func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	f := &c.fresh
 	// What is known to be out of date already is not worth working with.
-	hopeful := f.snapshot != nil && h == prove && f.proven(&c.hints) &&
-		time.Since(f.sent) < c.interval() && !c.schedule.moved()
-	if h == prove {
+	hopeful := f.snapshot != nil && h != dump && f.proven(&c.hints) &&
+		(h == watchOnly || time.Since(f.sent) < c.interval()) && !c.schedule.moved()
+	if h != dump {
 		c.counters.probes.Add(1)
 		call, err := c.client.Send(c.probe, 1)
 		if err != nil {
@@ -157,6 +198,12 @@ func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.
 			return f.snapshot, nil
 		}
 	}
+	// Who only watches can wait: where something changes all the time (keys are
+	// typed, a hook of the user follows each dump) the budget for dumps in the
+	// background holds.
+	if h == watchOnly && f.snapshot != nil && c.budget.take(c.cost) > 0 {
+		return f.snapshot, nil
+	}
 	return c.dump(ctx, c.dumpLine, 2, nil)
 }
 
@@ -177,14 +224,12 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	for _, r := range replies {
 		clean = f.reply(r) && clean
 		if r.Failed {
-			f.clean = false
-			return nil, refused(r)
+			return nil, c.giveUp(errRefused)
 		}
 	}
 	snapshot, err := c.framing.Build(replies[0].Body, replies[1].Body, f.snapshot)
 	if err != nil {
-		f.clean = false
-		return nil, err
+		return nil, c.giveUp(err)
 	}
 	f.dumped(snapshot, clean, hints, sent)
 	if clean {
@@ -200,14 +245,27 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 	c.cost = min(took, c.cost+c.cost/8)
 	c.seen.Store(hints)
 	c.exchanged.Store(sent.UnixNano())
-	c.sent.Store(sent.UnixNano())
+	c.dumped.Store(sent.UnixNano())
+	c.due.Store(sent.Add(c.interval()).UnixNano())
 	c.wakeUp()
 	if more != nil {
 		if err := more(snapshot, replies[2:]); err != nil {
-			return nil, err
+			return nil, c.giveUp(err)
 		}
 	}
 	return snapshot, nil
+}
+
+// errRefused does not repeat what tmux said: it may be no error of tmux's.
+var errRefused = errors.New("tmux refused to list what it has")
+
+// giveUp ends a connection whose replies cannot be what tmux was asked for. A
+// value with newlines may hold the very line that ends its block, by a guess at
+// time and number; the output of a one-shot command has no such lines.
+func (c *connection) giveUp(err error) error {
+	c.fresh.clean = false
+	c.client.Close()
+	return err
 }
 
 // refused is the error of a command that tmux did not carry out.

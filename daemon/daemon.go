@@ -32,6 +32,9 @@ type Config struct {
 	IdleDetach time.Duration
 	// Deadline bounds the time that anything may take with tmux; 0 for 5 s.
 	Deadline time.Duration
+	// PushInterval is how often a tmux server is looked at for what it does not
+	// announce, while somebody is subscribed; 0 for DefaultPushInterval.
+	PushInterval time.Duration
 	// MaxClients bounds the connections that are served at once; 0 for 512.
 	MaxClients int
 }
@@ -68,6 +71,7 @@ type Daemon struct {
 	mu       sync.Mutex
 	servers  map[string]*tmuxServer // by the real path of the socket
 	sessions map[*session]struct{}
+	admitted int // clients of Serve, each from before its session begins
 }
 
 // New makes a daemon that serves nobody yet.
@@ -77,6 +81,9 @@ func New(config Config) *Daemon {
 	}
 	if config.Deadline == 0 {
 		config.Deadline = defaultDeadline
+	}
+	if config.PushInterval == 0 {
+		config.PushInterval = DefaultPushInterval
 	}
 	if config.MaxClients == 0 {
 		config.MaxClients = defaultMaxClients
@@ -134,6 +141,7 @@ func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
 			continue
 		}
 		clients.Go(func() {
+			defer d.dismiss()
 			caller := peerCaller(conn)
 			if err := d.serveSession(ctx, conn, caller); err != nil {
 				d.log.Debug("client ended", "err", err)
@@ -167,20 +175,41 @@ func (d *Daemon) stop() {
 	d.wg.Wait()
 }
 
-// admit reports whether one more client may be served.
+// admit reports whether one more client may be served, and counts it: those who
+// come in one burst have no sessions yet.
 func (d *Daemon) admit() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.sessions) < d.config.MaxClients
+	if d.admitted >= d.config.MaxClients {
+		return false
+	}
+	d.admitted++
+	return true
+}
+
+// dismiss takes back what admit has counted.
+func (d *Daemon) dismiss() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.admitted--
 }
 
 // Server finds the tmux server that a caller means: see tools.Servers.
 func (d *Daemon) Server(caller tools.Caller, socketName *string) (tools.Server, error) {
-	path, name, err := callerSocket(caller, socketName)
+	server, name, err := d.find(caller, socketName)
 	if err != nil {
 		return nil, err
 	}
-	return view{server: d.server(path), name: name}, nil
+	return view{server: server, name: name}, nil
+}
+
+// find finds a server, and the name that it was asked for by.
+func (d *Daemon) find(caller tools.Caller, socketName *string) (*tmuxServer, string, error) {
+	path, name, err := callerSocket(caller, socketName)
+	if err != nil {
+		return nil, "", err
+	}
+	return d.server(path), name, nil
 }
 
 // server returns the one server of a socket, by whatever path it was asked for.

@@ -5,20 +5,45 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"time"
 )
 
-// A frameReader reads newline-delimited frames, each of at most maxFrame bytes.
+// A frameReader reads newline-delimited frames, each of at most maxFrame bytes,
+// its newline counted.
 type frameReader struct {
 	r    *bufio.Reader
 	long []byte // collects a frame that is longer than the buffer
+
+	// late is called from a timer if a frame that was begun is not complete
+	// after frameTime.
+	late    func()
+	pending *time.Timer // for late, while a frame is incomplete
 }
 
 var errFrameTooLong = errors.New("frame too long")
 
 const frameBuffer = 16 << 10
 
-func newFrameReader(r io.Reader) frameReader {
-	return frameReader{r: bufio.NewReaderSize(r, frameBuffer)}
+func newFrameReader(r io.Reader, late func()) *frameReader {
+	f := &frameReader{late: late}
+	f.r = bufio.NewReaderSize(arrivals{r, f}, frameBuffer)
+	return f
+}
+
+// arrivals is the stream as the buffer reads it: bufio asks for more only where
+// it holds no complete frame, so whatever it does hold then is part of one. No
+// clock runs for frames that arrive whole.
+type arrivals struct {
+	io.Reader
+	frames *frameReader
+}
+
+func (a arrivals) Read(p []byte) (int, error) {
+	f := a.frames
+	if f.pending == nil && (f.r.Buffered() > 0 || len(f.long) > 0) {
+		f.pending = time.AfterFunc(frameTime, f.late)
+	}
+	return a.Reader.Read(p)
 }
 
 // next returns the next frame without its newline and the white space around
@@ -28,6 +53,10 @@ func newFrameReader(r io.Reader) frameReader {
 func (f *frameReader) next() ([]byte, error) {
 	for {
 		line, err := f.line()
+		if f.pending != nil {
+			f.pending.Stop()
+			f.pending = nil
+		}
 		if line = bytes.TrimSpace(line); len(line) > 0 && (err == nil || err == io.EOF) {
 			return line, nil
 		}
@@ -38,11 +67,12 @@ func (f *frameReader) next() ([]byte, error) {
 }
 
 func (f *frameReader) line() ([]byte, error) {
+	f.long = nil // a client that once sent a long frame shall not cost us that for ever
 	line, err := f.r.ReadSlice('\n')
 	if err != bufio.ErrBufferFull {
 		return line, err
 	}
-	f.long = append(f.long[:0], line...)
+	f.long = bytes.Clone(line)
 	for {
 		line, err = f.r.ReadSlice('\n')
 		if len(f.long)+len(line) > maxFrame {

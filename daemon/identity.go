@@ -73,22 +73,29 @@ func peerCaller(conn net.Conn) tools.Caller {
 }
 
 // hello takes over what a bridge says of its host: all of it, for the bridge
-// knows better than the environment of the process that has connected.
+// knows better than the environment of the process that has connected. It counts
+// once and before any request: what is being answered is not pulled from under
+// its feet, and a client that says nothing else does not make us say it as often.
 func (s *session) hello(params json.RawMessage) {
 	var h helloParams
-	if json.Unmarshal(params, &h) != nil {
+	if s.spoken.Load() || json.Unmarshal(params, &h) != nil {
 		return
 	}
 	env := make(map[string]string)
 	for name, value := range h.Env {
-		if slices.Contains(tools.Variables, name) {
+		if slices.Contains(tools.Variables, name) && len(value) <= maxVariable {
 			env[name] = value
 		}
 	}
 	s.mu.Lock()
-	s.caller.Env = env
-	s.bridge = h.Version
+	again := s.greeted
+	if !again {
+		s.greeted, s.caller.Env, s.bridge = true, env, shortened(h.Version)
+	}
 	s.mu.Unlock()
+	if again {
+		return
+	}
 	if h.Hints == HintsReadOnly {
 		s.mcp = s.daemon.readOnlyMCP
 	}

@@ -22,6 +22,9 @@ const (
 func newMCP(version string, readOnly bool) *mcpserver.MCPServer {
 	s := mcpserver.NewMCPServer(ServerName, version,
 		mcpserver.WithToolCapabilities(false),
+		mcpserver.WithResourceCapabilities(true, false),
+		mcpserver.WithCompletions(),
+		mcpserver.WithResourceCompletionProvider(resourceCompletion{}),
 		mcpserver.WithInstructions(tools.Instructions),
 		mcpserver.WithRecovery(),
 		mcpserver.WithTitle(serverTitle),
@@ -31,6 +34,7 @@ func newMCP(version string, readOnly bool) *mcpserver.MCPServer {
 			return callTool(ctx, t)
 		})
 	}
+	addResources(s)
 	return s
 }
 
@@ -80,36 +84,26 @@ func newMCPTool(t tools.Tool, readOnly bool) mcp.Tool {
 	return tool
 }
 
-// requestKey is the context key of the tools.Request of a call that goes
-// through mcp-go, which would hand on its arguments decoded: the order of
-// filters and the digits of numbers would be lost.
-type requestKey struct{}
+// An inquiry is a call that goes through mcp-go for its judgement of how it is
+// made. Call and answer pass it by: it would hand on the arguments decoded (the
+// order of filters and the digits of numbers would be lost), and leave members
+// of the contract out of the result.
+type inquiry struct {
+	request tools.Request
+	// Set once mcp-go has let the call through.
+	result *tools.Result
+	err    error
+}
 
-// callTool answers a call that came through mcp-go.
+// inquiryKey is the context key of the *inquiry.
+type inquiryKey struct{}
+
+// callTool carries a call out that mcp-go has let through.
 func callTool(ctx context.Context, t tools.Tool) (*mcp.CallToolResult, error) {
-	request, ok := ctx.Value(requestKey{}).(tools.Request)
+	q, ok := ctx.Value(inquiryKey{}).(*inquiry)
 	if !ok {
 		return nil, errors.New("tool called outside of a session")
 	}
-	result, err := t.Call(ctx, request)
-	if err != nil {
-		var e *tools.Error
-		if !errors.As(err, &e) {
-			return nil, err
-		}
-		meta := map[string]any{"error_type": e.Type, "expected": e.Expected}
-		if e.Suggestion != "" {
-			meta["suggestion"] = e.Suggestion
-		}
-		failed := mcp.NewToolResultError(e.Error())
-		failed.Meta = mcp.NewMetaFromMap(meta)
-		return failed, nil
-	}
-	structured := append(append([]byte(`{"result":`), result.Rows.Plain...), '}')
-	return &mcp.CallToolResult{
-		Result:               mcp.Result{Meta: mcp.NewMetaFromMap(map[string]any{"fastmcp": map[string]any{"wrap_result": true}})},
-		Content:              []mcp.Content{mcp.NewTextContent(string(result.Rows.Plain))},
-		StructuredContent:    json.RawMessage(structured),
-		RawStructuredContent: structured,
-	}, nil
+	q.result, q.err = t.Call(ctx, q.request)
+	return &mcp.CallToolResult{}, nil
 }

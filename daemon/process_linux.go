@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,24 +26,70 @@ type processTable struct {
 	// mu is held shared while descriptors are being read, and exclusively to
 	// open or to close any.
 	mu      sync.RWMutex
-	panes   map[int]int       // a pane's pid → descriptor of its stat
-	leaders map[int]leaderFDs // a process group → descriptors of its leader
+	panes   map[int]int     // a pane's pid → descriptor of its stat
+	leaders map[int]*leader // a process group → its leader
 }
 
-type leaderFDs struct{ dir, cmdline int }
+// A leader is the process that leads a foreground group.
+type leader struct {
+	dir, cmdline int // descriptors
+	// seen is what was read last, so that what is read again need not be made
+	// a string again.
+	seen atomic.Pointer[seenLeader]
+}
 
-// maxKept bounds the descriptors that are kept: beyond it each read opens and
-// closes its own.
+type seenLeader struct {
+	argv0   string
+	command string // what tmux makes of argv0
+	path    string
+}
+
+// maxKept bounds the processes of which descriptors are kept: beyond it each
+// read opens and closes its own.
 const maxKept = 3000
 
 func newProcessTable() *processTable {
-	return &processTable{panes: make(map[int]int), leaders: make(map[int]leaderFDs)}
+	return &processTable{panes: make(map[int]int), leaders: make(map[int]*leader)}
 }
 
-// read reads what runs in a pane whose process is a child of the tmux server.
-// It reports false where /proc cannot tell and tmux has to be asked: another
-// pid namespace, another user's process, a leader that has gone.
-func (t *processTable) read(p *state.Pane, server int, v controlmode.Version) (state.Process, bool) {
+// read reads what runs in each of the panes, whose processes are children of
+// the tmux server, into processes. It returns the places of those of which
+// /proc cannot tell, so that tmux has to be asked.
+//
+// The reads are a few system calls each, which wait for nothing: from
+// parallelPanes on, half of them are done by another goroutine.
+func (t *processTable) read(panes []*state.Pane, processes []state.Process, server int, v controlmode.Version) (unknown []int) {
+	if len(panes) < parallelPanes {
+		return t.readSome(panes, processes, 0, server, v)
+	}
+	return t.readHalves(panes, processes, server, v)
+}
+
+func (t *processTable) readHalves(panes []*state.Pane, processes []state.Process, server int, v controlmode.Version) (unknown []int) {
+	half := len(panes) / 2
+	second := make(chan []int, 1)
+	go func() { second <- t.readSome(panes[half:], processes[half:], half, server, v) }()
+	unknown = t.readSome(panes[:half], processes[:half], 0, server, v)
+	return append(unknown, <-second...)
+}
+
+// parallelPanes is measured: below it, waking another thread costs more than
+// it saves.
+const parallelPanes = 16
+
+func (t *processTable) readSome(panes []*state.Pane, processes []state.Process, first, server int, v controlmode.Version) (unknown []int) {
+	for i, p := range panes {
+		var ok bool
+		if processes[i], ok = t.readPane(p, server, v); !ok {
+			unknown = append(unknown, first+i)
+		}
+	}
+	return unknown
+}
+
+// readPane reports false where /proc cannot tell: another pid namespace,
+// another user's process, a leader that has gone.
+func (t *processTable) readPane(p *state.Pane, server int, v controlmode.Version) (state.Process, bool) {
 	if p.Dead {
 		return state.Process{Command: p.Value(state.DeadCommand)}, true
 	}
@@ -74,14 +121,17 @@ const (
 )
 
 func (t *processTable) readGroup(st stat, v controlmode.Version) (state.Process, bool) {
-	argv0, path, ok := t.readLeader(st.group)
-	if !ok || argv0 == "" {
+	l := t.readLeader(st.group, v)
+	if l == nil || l.argv0 == "" {
 		return state.Process{}, false
 	}
-	if path == "" && st.group != st.session {
-		_, path, _ = t.readLeader(st.session)
+	process := state.Process{Command: l.command, Path: l.path}
+	if process.Path == "" && st.group != st.session {
+		if l := t.readLeader(st.session, v); l != nil {
+			process.Path = l.path
+		}
 	}
-	return state.Process{Command: commandName(argv0, v), Path: path}, true
+	return process, true
 }
 
 // A stat is what a /proc/PID/stat says that matters here.
@@ -142,99 +192,106 @@ func (t *processTable) readStat(pid int, buf []byte) (int, bool) {
 		return 0, false
 	}
 	t.mu.RLock()
-	fd, kept := t.panes[pid]
-	if kept {
-		n, err := pread(fd, buf)
-		t.mu.RUnlock()
-		return n, err == nil && n > 0
+	kept, ok := t.panes[pid]
+	if ok {
+		if n, err := pread(kept, buf); err == nil && n > 0 {
+			t.mu.RUnlock()
+			return n, true
+		}
 	}
 	t.mu.RUnlock()
+	// Not kept, or that process has ended: another may have its number.
 	fd, err := open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY)
 	if err != nil {
 		return 0, false
 	}
 	n, err := pread(fd, buf)
 	t.mu.Lock()
-	if _, other := t.panes[pid]; !other && len(t.panes)+len(t.leaders) < maxKept {
-		t.panes[pid] = fd
-	} else {
+	defer t.mu.Unlock()
+	if old, ok := t.panes[pid]; ok {
+		unix.Close(old)
+	} else if len(t.panes)+len(t.leaders) >= maxKept {
 		unix.Close(fd)
+		return n, err == nil && n > 0
 	}
-	t.mu.Unlock()
+	t.panes[pid] = fd
 	return n, err == nil && n > 0
 }
 
-// readLeader reads the first argument and the directory of a process. The
-// directory is "" where it may not be read.
-func (t *processTable) readLeader(pid int) (argv0, path string, ok bool) {
+// readLeader reads the first argument and the directory of a process; nil if it
+// has gone. The directory is "" where it may not be read.
+func (t *processTable) readLeader(pid int, v controlmode.Version) *seenLeader {
 	t.mu.RLock()
-	fds, kept := t.leaders[pid]
-	if kept {
-		argv0, path, ok = fds.read()
+	if l := t.leaders[pid]; l != nil {
+		if seen := l.read(v); seen != nil {
+			t.mu.RUnlock()
+			return seen
+		}
 	}
 	t.mu.RUnlock()
-	if ok {
-		return argv0, path, true
-	}
-	// Not kept, or the process has ended since: another may have its number.
-	fds, err := openLeader(pid)
+	l, err := openLeader(pid)
 	if err != nil {
-		return "", "", false
+		return nil
 	}
-	argv0, path, ok = fds.read()
+	seen := l.read(v)
 	t.mu.Lock()
-	old, other := t.leaders[pid]
-	switch {
-	case ok && kept && other && old != fds:
-		old.close()
-		t.leaders[pid] = fds
-	case ok && !other && len(t.panes)+len(t.leaders) < maxKept:
-		t.leaders[pid] = fds
-	default:
-		fds.close()
+	defer t.mu.Unlock()
+	old := t.leaders[pid]
+	if seen == nil || old == nil && len(t.panes)+len(t.leaders) >= maxKept {
+		l.close()
+		return seen
 	}
-	t.mu.Unlock()
-	return argv0, path, ok
+	if old != nil {
+		old.close()
+	}
+	t.leaders[pid] = l
+	return seen
 }
 
-func openLeader(pid int) (leaderFDs, error) {
+func openLeader(pid int) (*leader, error) {
 	dir, err := open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return leaderFDs{}, err
+		return nil, err
 	}
 	cmdline, err := openAt(dir, "cmdline")
 	if err != nil {
 		unix.Close(dir)
-		return leaderFDs{}, err
+		return nil, err
 	}
-	return leaderFDs{dir, cmdline}, nil
+	return &leader{dir: dir, cmdline: cmdline}, nil
 }
 
-func (f leaderFDs) close() {
-	unix.Close(f.dir)
-	unix.Close(f.cmdline)
+func (l *leader) close() {
+	unix.Close(l.dir)
+	unix.Close(l.cmdline)
 }
 
-// read reports false once the process has gone.
-func (f leaderFDs) read() (argv0, path string, ok bool) {
-	var buf [4096]byte
-	n, err := pread(f.cmdline, buf[:])
+// read returns nil once the process has gone.
+func (l *leader) read(v controlmode.Version) *seenLeader {
+	var args, cwd [4096]byte
+	n, err := pread(l.cmdline, args[:])
 	if err != nil {
-		return "", "", false
+		return nil
 	}
-	first, _, whole := bytes.Cut(buf[:n], []byte{0})
-	if !whole && n == len(buf) {
-		return "", "", false // tmux reads arguments of any length
+	argv0, _, whole := bytes.Cut(args[:n], []byte{0})
+	if !whole && n == len(args) {
+		return nil // tmux reads arguments of any length
 	}
-	argv0 = string(first)
-	n, err = readlinkAt(f.dir, "cwd", buf[:])
+	n, err = readlinkAt(l.dir, "cwd", cwd[:])
 	switch err {
 	case nil:
-		return argv0, string(buf[:n]), true
 	case unix.ENOENT, unix.ESRCH:
-		return "", "", false
+		return nil
+	default:
+		n = 0
 	}
-	return argv0, "", true
+	if last := l.seen.Load(); last != nil && last.argv0 == string(argv0) && last.path == string(cwd[:n]) {
+		return last
+	}
+	seen := &seenLeader{argv0: string(argv0), path: string(cwd[:n])}
+	seen.command = commandName(seen.argv0, v)
+	l.seen.Store(seen)
+	return seen
 }
 
 // prune closes the descriptors of panes that are not in the snapshot, and of
@@ -255,20 +312,21 @@ func (t *processTable) prune(s *state.Snapshot) {
 		}
 	}
 	if len(t.leaders) > 2*len(s.Panes)+16 {
-		for pid, fds := range t.leaders {
-			fds.close()
-			delete(t.leaders, pid)
-		}
+		t.closeLeaders()
 	}
 }
 
-func (t *processTable) close() { t.prune(&state.Snapshot{}); t.closeLeaders() }
-
-func (t *processTable) closeLeaders() {
+func (t *processTable) close() {
+	t.prune(&state.Snapshot{})
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for pid, fds := range t.leaders {
-		fds.close()
+	t.closeLeaders()
+}
+
+// closeLeaders needs mu.
+func (t *processTable) closeLeaders() {
+	for pid, l := range t.leaders {
+		l.close()
 		delete(t.leaders, pid)
 	}
 }

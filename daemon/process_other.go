@@ -13,8 +13,15 @@ type processTable struct{}
 
 func newProcessTable() *processTable { return &processTable{} }
 
-func (*processTable) read(p *state.Pane, _ int, _ controlmode.Version) (state.Process, bool) {
-	return state.Process{Command: p.Value(state.DeadCommand)}, p.Dead
+func (*processTable) read(panes []*state.Pane, processes []state.Process, _ int, _ controlmode.Version) (unknown []int) {
+	for i, p := range panes {
+		if p.Dead {
+			processes[i] = state.Process{Command: p.Value(state.DeadCommand)}
+		} else {
+			unknown = append(unknown, i)
+		}
+	}
+	return unknown
 }
 
 func (*processTable) prune(*state.Snapshot) {}

@@ -44,13 +44,16 @@ type tmuxServer struct {
 	lastRequest atomic.Int64 // UnixNano
 	processes   *processTable
 	memo        tools.Memo
+	push        pusher
 	summary     atomic.Pointer[modeSummary]
 
 	// The holder of turn owns what follows.
-	conn      *connection // nil: not attached
-	attaching *attachment // nil: not under way
-	attach    backOff
-	traces    map[string]trace // by session
+	conn       *connection // nil: not attached
+	attaching  *attachment // nil: not under way
+	attach     backOff
+	traces     map[string]trace // by session
+	surveyed   time.Time        // when a one-shot command was run last
+	surveyedAt socketID         // and the socket that it went to
 }
 
 // A round is one exchange that several requests wait for. It is sealed when it
@@ -66,7 +69,7 @@ type round struct {
 type modeSummary struct {
 	Control    bool
 	Reason     string // why one-shot
-	Version    string
+	Version    controlmode.Version
 	PID        int
 	ProcPID    int // PID if /proc here shows that process, else 0
 	SocketGone bool
@@ -81,6 +84,9 @@ const (
 	prove how = iota
 	// dump dumps: the cache has come of age.
 	dump
+	// watchOnly is prove for a cache that need not be young: for those who want
+	// to be told of changes, not to be answered.
+	watchOnly
 )
 
 func newServer(d *Daemon, socket string) *tmuxServer {
@@ -93,6 +99,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 		wg:        &d.wg,
 		turn:      make(chan struct{}, 1),
 		processes: newProcessTable(),
+		push:      pusher{poke: make(chan struct{}, 1), looking: make(chan struct{}, 1), watched: make(map[string]*watched)},
 	}
 	s.summary.Store(&modeSummary{})
 	return s
@@ -310,6 +317,7 @@ func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.
 func (s *tmuxServer) publish(snapshot *state.Snapshot) {
 	s.published.Store(snapshot)
 	s.processes.prune(snapshot)
+	s.push.wake()
 }
 
 // drop forgets a connection that has ended by itself, or is about to: a server
@@ -366,7 +374,7 @@ func (s *tmuxServer) summarize(reason string) {
 	old := s.summary.Load()
 	m.LastError, m.Version, m.PID, m.ProcPID = old.LastError, old.Version, old.PID, old.ProcPID
 	if c := s.conn; c != nil {
-		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version.String(), c.pid, c.procPID, c.socketGone
+		m.Control, m.Version, m.PID, m.ProcPID, m.SocketGone = true, c.version, c.pid, c.procPID, c.socketGone
 	}
 	s.summary.Store(&m)
 }

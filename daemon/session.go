@@ -11,9 +11,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpserver "github.com/mark3labs/mcp-go/server"
@@ -34,16 +36,18 @@ type session struct {
 	stream io.ReadWriteCloser
 	mcp    *mcpserver.MCPServer // set by the reader, before any request it is for
 
-	frames frameReader
+	frames *frameReader
 	// slots bounds the requests that are being answered; a client that sends
 	// more is not read from until some are done.
 	slots chan struct{}
 	calls sync.WaitGroup
 
-	// writeMu is held to write one frame. A client that does not read holds it
-	// for writeDeadline at most, and is then dropped.
+	// writeMu is held to write one frame. A client that does not read holds an
+	// answer up for writeDeadline at most, and is then dropped.
 	writeMu sync.Mutex
 	failed  bool // a write failed: the rest of a frame may be missing
+	unread  unread
+	pace    pace
 	// setWriteDeadline is the stream's, nil if it has none.
 	setWriteDeadline func(time.Time) error
 
@@ -52,10 +56,22 @@ type session struct {
 	caller  tools.Caller
 	running map[string]*request // by the bytes of the id
 	info    mcp.Implementation
-	caps    mcp.ClientCapabilities
 	version string
 	modern  []byte // the params._meta that mcp-go has found to be a modern one's
 	bridge  string // the version of the bridge between us and the client
+	greeted bool   // by a hello
+	watches []*watch
+
+	// The reader's own: what later requests about subscriptions wait for.
+	subscribing  []chan struct{}
+	unsubscribed chan struct{}
+
+	// live ends with the connection, or when the daemon stops. background are
+	// goroutines that end with it.
+	live       context.Context
+	background sync.WaitGroup
+	updates    updates
+	listens    atomic.Int32 // subscriptions/listen under way
 
 	initialized   atomic.Bool
 	spoken        atomic.Bool // the client has sent a request
@@ -68,10 +84,16 @@ const (
 	maxFrame      = 1 << 20 // bytes of one frame from a client
 	maxNesting    = 64
 	maxRunning    = 64
+	maxName       = 256     // bytes of a client's name, and of its version
+	maxVariable   = 8 << 10 // bytes of a variable in a hello: two paths
+	maxModern     = 4 << 10 // bytes of a _meta that is remembered
 	writeDeadline = 5 * time.Second
 	// silence is how long a client may be connected without having asked
 	// anything.
 	silence = 60 * time.Second
+	// frameTime is how long a frame may take from its first byte to its last. An
+	// honest client writes it at once; one that drips would be served for ever.
+	frameTime = 30 * time.Second
 	// drain is how long answers may take once the daemon stops.
 	drain = 2 * time.Second
 )
@@ -97,8 +119,12 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 		running:       make(map[string]*request),
 		notifications: make(chan mcp.JSONRPCNotification, 64),
 		since:         time.Now(),
+		pace:          pace{limit: writeDeadline},
 	}
-	s.frames = newFrameReader(stream)
+	s.frames = newFrameReader(stream, func() {
+		_ = s.writeError(nil, codeInvalidRequest, fmt.Sprintf("a message was begun and not ended within %v", frameTime))
+		stream.Close()
+	})
 	if c, ok := stream.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		s.setWriteDeadline = c.SetWriteDeadline
 	}
@@ -127,8 +153,16 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 	})
 	defer quiet.Stop()
 
+	live, end := context.WithCancel(ctx)
+	defer end()
+	s.live = live
+
 	err := s.read(callCtx)
+	end()
 	s.calls.Wait()
+	stream.Close()
+	s.unwatch(func(*watch) bool { return true })
+	s.background.Wait()
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -143,8 +177,15 @@ func (s *session) stopReading() {
 	s.stream.Close()
 }
 
-// read reads frames and starts what answers them, until there are no more.
-func (s *session) read(ctx context.Context) error {
+// read reads frames and starts what answers them, until there are no more. A
+// panic ends this client's connection and nobody else's.
+func (s *session) read(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.daemon.log.Error("a client's frame panicked", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
 	ctx = s.mcp.WithContext(ctx, s)
 	for {
 		frame, err := s.frames.next()
@@ -207,7 +248,7 @@ func (s *session) handle(ctx context.Context, frame []byte) error {
 	case validID(m.ID) == nil:
 		return s.writeError(nil, codeInvalidRequest, "an id must be a string or a number")
 	}
-	return s.start(ctx, &request{id: bytes.Clone(m.ID), method: *m.Method, params: bytes.Clone(m.Params), frame: bytes.Clone(frame)})
+	return s.start(ctx, &request{id: bytes.Clone(m.ID), method: *m.Method, params: bytes.Clone(m.Params), frame: bytes.Clone(frame), mcp: s.mcp})
 }
 
 // A request is one that is being answered.
@@ -216,6 +257,7 @@ type request struct {
 	method string // "" for a call that was read without decoding
 	params []byte
 	frame  []byte
+	mcp    *mcpserver.MCPServer
 
 	// Of a call that was read without decoding.
 	tool      int // in tools.All
@@ -224,6 +266,10 @@ type request struct {
 
 	cancel    context.CancelFunc // nil for such a call, which is soon over
 	cancelled atomic.Bool
+
+	after []chan struct{} // requests that this one must not overtake
+	done  chan struct{}   // closed when it has been answered; nil if nobody waits
+	lasts bool            // a subscriptions/listen, which takes no slot
 }
 
 // newCallRequest takes what is needed out of the reader's buffer.
@@ -237,13 +283,21 @@ func newCallRequest(c call, modern bool) *request {
 // start answers a request, next to others up to maxRunning.
 func (s *session) start(ctx context.Context, r *request) error {
 	s.spoken.Store(true)
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if r.method == listenMethod { // which lasts, and has a bound of its own
+		if r.lasts = s.listens.Add(1) <= maxListens; !r.lasts {
+			s.listens.Add(-1)
+		}
+	}
+	if !r.lasts {
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if r.method != "" {
 		ctx, r.cancel = context.WithCancel(ctx)
+		s.order(r)
 	}
 	s.mu.Lock()
 	s.running[string(r.id)] = r
@@ -253,9 +307,10 @@ func (s *session) start(ctx context.Context, r *request) error {
 	return nil
 }
 
-// validID returns the id if it is one that MCP allows, else nil.
+// validID returns the id if it is one that MCP allows, else nil. encoding/json
+// lets strings pass that are no UTF-8; echoed, they would spoil our own frame.
 func validID(id json.RawMessage) json.RawMessage {
-	if len(id) > 0 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9') {
+	if len(id) > 0 && utf8.Valid(id) && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9') {
 		return id
 	}
 	return nil
@@ -278,8 +333,18 @@ func (s *session) answer(ctx context.Context, r *request) {
 		if r.cancel != nil {
 			r.cancel()
 		}
-		<-s.slots
+		if r.lasts {
+			s.listens.Add(-1)
+		} else {
+			<-s.slots
+		}
+		if r.done != nil {
+			close(r.done)
+		}
 	}()
+	for _, earlier := range r.after {
+		<-earlier
+	}
 	if r.method == "" {
 		s.answerCall(ctx, r, r.tool, r.arguments, r.modern)
 		return
@@ -287,11 +352,34 @@ func (s *session) answer(ctx context.Context, r *request) {
 	response, err := s.respond(ctx, r)
 	switch {
 	case r.cancelled.Load(), response == nil && err == nil:
+	case r.method == listenMethod && s.live.Err() != nil:
+		// Not ended, but cut off: a bridge asks the next daemon again.
 	case err != nil:
 		s.daemon.log.Error("an answer cannot be encoded", "method", r.method, "err", err)
 		s.writeError(r.id, codeInternal, "internal error")
 	default:
+		s.forward()
 		s.write(response)
+	}
+}
+
+// forward writes the notifications that mcp-go has left with us. It is done
+// before an answer: that to subscriptions/listen comes after its
+// acknowledgement, and a list that is announced as changed before the answer
+// with the change.
+func (s *session) forward() {
+	for {
+		select {
+		case n := <-s.notifications:
+			frame, err := json.Marshal(n)
+			if err != nil {
+				s.daemon.log.Error("a notification cannot be encoded", "method", n.Method, "err", err)
+				continue
+			}
+			s.write(append(frame, '\n'))
+		default:
+			return
+		}
 	}
 }
 
@@ -302,6 +390,11 @@ func (s *session) answerCall(ctx context.Context, r *request, tool int, argument
 	s.callCount.Add(1)
 	result, err := tools.All[tool].Call(ctx, tools.Request{Arguments: arguments, Caller: s.who(), Servers: s.daemon})
 	s.daemon.usage[tool].took(time.Since(begun), err != nil)
+	s.writeOutcome(r, result, err, modern)
+}
+
+// writeOutcome writes what has become of a call.
+func (s *session) writeOutcome(r *request, result *tools.Result, err error, modern bool) {
 	if r.cancelled.Load() {
 		return
 	}
@@ -329,7 +422,34 @@ func (s *session) respond(ctx context.Context, r *request) ([]byte, error) {
 	case StatusMethod:
 		return encodeResponse(r.id, mcp.JSONRPCResponse{Result: s.daemon.Status()})
 	}
-	return encodeResponse(r.id, s.mcp.HandleMessage(ctx, r.frame))
+	ctx = context.WithValue(ctx, callerKey{}, tools.Request{Caller: s.who(), Servers: s.daemon})
+	switch r.method {
+	case listenMethod:
+		return s.listen(ctx, r)
+	case "resources/read":
+		return encodeResponse(r.id, notFound(r.mcp.HandleMessage(ctx, canonicalRead(r)), isModern(metaOf(r.params))))
+	}
+	return encodeResponse(r.id, r.mcp.HandleMessage(ctx, r.frame))
+}
+
+// canonicalRead is the frame of a resources/read with the URI in the form that
+// mcp-go's templates match: they do not know "%3" for an id.
+func canonicalRead(r *request) []byte {
+	var params map[string]json.RawMessage
+	var uri string
+	if json.Unmarshal(r.params, &params) != nil || json.Unmarshal(params["uri"], &uri) != nil {
+		return r.frame
+	}
+	resource, err := tools.ParseResource(uri)
+	if err != nil || resource.URI() == uri {
+		return r.frame
+	}
+	params["uri"], _ = json.Marshal(resource.URI()) // a string always encodes
+	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(r.id), "method": r.method, "params": params})
+	if err != nil {
+		return r.frame
+	}
+	return frame
 }
 
 // respondToCall answers a tools/call that parseCall did not take. The first
@@ -362,20 +482,19 @@ func (s *session) respondToCall(ctx context.Context, r *request) ([]byte, error)
 	}
 	begun := time.Now()
 	s.callCount.Add(1)
-	ctx = context.WithValue(ctx, requestKey{}, tools.Request{Arguments: params.Arguments, Caller: s.who(), Servers: s.daemon})
-	response := s.mcp.HandleMessage(ctx, r.frame)
-	answered, ok := response.(mcp.JSONRPCResponse)
-	failed := !ok
-	if ok {
-		if result, ok := answered.Result.(mcp.CallToolResult); ok {
-			failed = result.IsError
-		}
+	q := &inquiry{request: tools.Request{Arguments: params.Arguments, Caller: s.who(), Servers: s.daemon}}
+	response := r.mcp.HandleMessage(context.WithValue(ctx, inquiryKey{}, q), r.frame)
+	s.daemon.usage[tool].took(time.Since(begun), q.result == nil)
+	if q.result == nil && q.err == nil { // refused
+		return encodeResponse(r.id, response)
+	}
+	if len(params.Meta) <= maxModern {
 		s.mu.Lock()
 		s.modern = params.Meta
 		s.mu.Unlock()
 	}
-	s.daemon.usage[tool].took(time.Since(begun), failed)
-	return encodeResponse(r.id, response)
+	s.writeOutcome(r, q.result, q.err, true)
+	return nil, nil
 }
 
 // known reports whether a call with this params._meta may be answered without
@@ -433,10 +552,8 @@ func (s *session) toolError(id json.RawMessage, e *tools.Error, modern bool) []b
 // isModern reports whether the _meta of a request is that of the protocol from
 // 2026-07-28 on, which has no handshake and says who asks with each request.
 func isModern(meta json.RawMessage) bool {
-	var m struct {
-		Version string `json:"io.modelcontextprotocol/protocolVersion"`
-	}
-	return len(meta) > 0 && json.Unmarshal(meta, &m) == nil && mcp.IsModernProtocol(m.Version)
+	var m *mcp.Meta // and not a struct of ours, which would take the key in any case
+	return len(meta) > 0 && json.Unmarshal(meta, &m) == nil && mcp.IsModernProtocol(m.ProtocolVersion())
 }
 
 func errorFrame(id json.RawMessage, code int, message string) []byte {
@@ -485,7 +602,7 @@ func (s *session) notified(ctx context.Context, method string, params json.RawMe
 		s.mu.Lock()
 		r := s.running[string(p.RequestID)]
 		s.mu.Unlock()
-		if r != nil {
+		if r != nil && r.method != "initialize" { // which must not be cancelled, says MCP
 			r.cancelled.Store(true)
 			if r.cancel != nil {
 				r.cancel()
@@ -512,13 +629,18 @@ func (s *session) write(frame []byte) error {
 }
 
 func (s *session) writeWith(write func() error) error {
+	s.pace.answerWaits(s.setWriteDeadline)
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
+	s.pace.answerBegins(s.setWriteDeadline)
+	s.unread.written()
+	return s.writeLocked(write)
+}
+
+// writeLocked needs writeMu.
+func (s *session) writeLocked(write func() error) error {
 	if s.failed {
 		return net.ErrClosed
-	}
-	if s.setWriteDeadline != nil {
-		_ = s.setWriteDeadline(time.Now().Add(writeDeadline))
 	}
 	if err := write(); err != nil {
 		s.failed = true
@@ -576,24 +698,30 @@ func (s *session) GetClientInfo() mcp.Implementation {
 	return s.info
 }
 
+// SetClientInfo keeps what we have a use for: a client can send a megabyte.
 func (s *session) SetClientInfo(info mcp.Implementation) {
+	info = mcp.Implementation{Name: shortened(info.Name), Version: shortened(info.Version)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.info.Name != info.Name || s.info.Version != info.Version {
+		s.modern = nil // its calls must introduce their client again
+	}
 	s.info = info
 	s.caller.Client = info.Name + " " + info.Version
 }
 
-func (s *session) GetClientCapabilities() mcp.ClientCapabilities {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.caps
+// shortened is at most maxName bytes of a name, cut between characters.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxName], "")
 }
 
-func (s *session) SetClientCapabilities(caps mcp.ClientCapabilities) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.caps = caps
-}
+// What clients are able to do makes no difference to us.
+
+func (s *session) GetClientCapabilities() mcp.ClientCapabilities { return mcp.ClientCapabilities{} }
+func (s *session) SetClientCapabilities(mcp.ClientCapabilities)  {}
 
 func (s *session) ProtocolVersion() string {
 	s.mu.Lock()

@@ -112,7 +112,7 @@ func (s *session) status() ClientStatus {
 func (s *tmuxServer) status() ServerStatus {
 	m, c := s.summary.Load(), &s.counters
 	status := ServerStatus{
-		Socket: s.socket, Version: m.Version, PID: m.PID, Mode: "none", Reason: m.Reason, LastError: m.LastError,
+		Socket: s.socket, Version: m.Version.String(), PID: m.PID, Mode: "none", Reason: m.Reason, LastError: m.LastError,
 		Requests: c.requests.Load(), Probes: c.probes.Load(), Dumps: c.dumps.Load(), Fetches: c.fetches.Load(),
 		OneShots: c.oneShots.Load(), Notifications: c.notifications.Load(), Attaches: c.attaches.Load(), Exits: c.exits.Load(),
 	}
@@ -126,7 +126,7 @@ func (s *tmuxServer) status() ServerStatus {
 		case c.unproven.Load() >= alwaysUnproven:
 			status.Reason = "something runs in tmux with every dump (a hook on after-list-panes?), so that each request dumps"
 		}
-	case snapshot != nil:
+	case snapshot != nil && len(snapshot.Panes) > 0:
 		status.Mode = "one-shot"
 	}
 	if snapshot != nil {

@@ -38,15 +38,8 @@ func (v view) Snapshot(ctx context.Context, meanwhile func(context.Context, *sta
 func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Process, error) {
 	s := v.server
 	summary := s.summary.Load()
-	version := controlmode.ParseVersion(summary.Version)
 	processes := make([]state.Process, len(panes))
-	var unknown []int
-	for i, p := range panes {
-		var ok bool
-		if processes[i], ok = s.processes.read(p, summary.ProcPID, version); !ok {
-			unknown = append(unknown, i)
-		}
-	}
+	unknown := s.processes.read(panes, processes, summary.ProcPID, summary.Version)
 	if len(unknown) == 0 {
 		return processes, nil
 	}
@@ -74,8 +67,13 @@ func (v view) Processes(ctx context.Context, panes []*state.Pane) ([]state.Proce
 // Fetch dumps and asks for further fields in one line, which tmux runs as one:
 // see tools.Server.
 func (v view) Fetch(ctx context.Context, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
+	v.server.lastRequest.Store(time.Now().UnixNano())
+	return v.fetch(ctx, scope, fields)
+}
+
+// fetch is Fetch for what is no request: it does not put off our leaving.
+func (v view) fetch(ctx context.Context, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
 	s := v.server
-	s.lastRequest.Store(time.Now().UnixNano())
 	s.counters.fetches.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.config.Deadline)
 	defer cancel()

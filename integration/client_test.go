@@ -34,6 +34,7 @@ type frame struct {
 	Result json.RawMessage `json:"result"`
 	Error  *rpcError       `json:"error"`
 	raw    []byte
+	at     time.Time // when it was read
 }
 
 // rpcError is a JSON-RPC error object.
@@ -64,6 +65,9 @@ type toolResult struct {
 // errStreamEnded is returned when the server closes the connection.
 var errStreamEnded = errors.New("the server closed the connection")
 
+// errNoFrame is returned when nothing comes in time.
+var errNoFrame = errors.New("no frame")
+
 // newMCPClient begins to read from the stream. The client closes it at the end of
 // the test, if the test has not.
 func newMCPClient(t testing.TB, stream io.ReadWriteCloser) *mcpClient {
@@ -91,7 +95,7 @@ func (c *mcpClient) read() {
 	for in := bufio.NewReaderSize(c.stream, 64<<10); ; {
 		line, err := in.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
-			f := frame{raw: bytes.TrimRight(line, "\r\n")}
+			f := frame{raw: bytes.TrimRight(line, "\r\n"), at: time.Now()}
 			if jsonErr := json.Unmarshal(line, &f); jsonErr != nil {
 				c.readErr = fmt.Errorf("not a JSON-RPC frame: %w: %.200q", jsonErr, line)
 				return
@@ -125,7 +129,7 @@ func (c *mcpClient) receive(within time.Duration) (frame, error) {
 		}
 		return f, nil
 	case <-timer.C:
-		return frame{}, fmt.Errorf("no frame within %v", within)
+		return frame{}, fmt.Errorf("%w within %v", errNoFrame, within)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,7 @@ type sdk struct {
 	name     string
 	tools    []string // programs that the machine must have
 	manifest []string // files that say what is installed
-	script   string
+	script   string   // "" if it brings its own
 	// install makes the SDK in dir, which holds the manifest; argv runs the script there.
 	install func(dir string) [][]string
 	argv    func(dir string) []string
@@ -82,7 +83,11 @@ func (k sdk) prepare(t *testing.T) []string {
 	}
 	unlock := lockFile(t, dir+".lock")
 	defer unlock()
-	for _, name := range append([]string{k.script}, k.manifest...) {
+	files := slices.Clone(k.manifest)
+	if k.script != "" {
+		files = append(files, k.script)
+	}
+	for _, name := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(readFile(t, filepath.Join(source, name))), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -40,8 +40,13 @@ func startDaemon(t testing.TB, home *tmuxHome, env []string, prefix ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "mcp.sock")
-	argv := slices.Concat(prefix, []string{requireProduct(t), "serve", "--socket", socket, "--tmux", home.guestTmux})
+	return startDaemonAt(t, home, filepath.Join(dir, "mcp.sock"), slices.Concat(prefix, []string{requireProduct(t)}), env)
+}
+
+// startDaemonAt is startDaemon for a given socket and program.
+func startDaemonAt(t testing.TB, home *tmuxHome, socket string, program, env []string) *daemonProcess {
+	t.Helper()
+	argv := slices.Concat(program, []string{"serve", "--socket", socket, "--tmux", home.guestTmux})
 	d := &daemonProcess{home: home, socket: socket,
 		process: startProcess(t, argv, home.clientEnviron(slices.Concat(strangeIdentity, env)...), home.dir)}
 	t.Cleanup(func() {

@@ -13,6 +13,7 @@
 //	TMUX_MCPD_TEST_TMUX     the tmux to test with (default: tmux on PATH)
 //	TMUX_MCPD_TEST_COMMAND  another stdio MCP server for TestVectors/embedded
 //	TMUX_MCPD_TEST_VECTORS  "any": play the vectors on a tmux other than 3.3a too
+//	TMUX_MCPD_TEST_CHECKS   answers that TestFreshness judges (default 2000)
 //	TMUX_MCPD_TEST_SEED     seed of the changes in the load test
 //	TMUX_MCPD_CACHE         where the MCP SDKs are installed (default: .cache)
 package integration

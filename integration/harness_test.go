@@ -101,6 +101,10 @@ var findTmux = sync.OnceValues(func() (foundTmux, error) {
 // requireTmux returns the path of the tmux under test, or fails the test.
 func requireTmux(t testing.TB) string {
 	t.Helper()
+	// go test caches a result by the variables that tests read, but TestMain has
+	// read this one before the reading is recorded: without a second look the
+	// result of one tmux is given out as that of another.
+	_ = os.Getenv("TMUX_MCPD_TEST_TMUX")
 	path, _, err := realTmux()
 	if err != nil {
 		t.Fatalf("no usable tmux: %v", err)
@@ -135,17 +139,25 @@ var buildProduct = sync.OnceValues(func() (string, error) {
 		}
 	}
 	path := filepath.Join(runDir(), "tmux-mcpd")
+	return path, build(path, "")
+})
+
+// build makes a tmux-mcpd that calls itself by a version, "" for what Go knows.
+func build(path, version string) error {
 	args := []string{"build", "-o", path}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
+	if version != "" {
+		args = append(args, "-ldflags=-X main.version="+version)
+	}
 	cmd := exec.Command("go", append(args, "./cmd/tmux-mcpd")...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return path, nil
-})
+	return nil
+}
 
 // pollEvery is how often a condition is looked at while a test waits for it.
 const pollEvery = 10 * time.Millisecond

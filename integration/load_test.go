@@ -24,6 +24,7 @@ type mutator struct {
 	random  *rand.Rand
 	history *history
 	names   int
+	chosen  int // faults, in a soak
 }
 
 // permanent is the session that a mutator never kills: with no session left there

@@ -25,7 +25,7 @@ func (h *tmuxHome) logCommands() (lines func() []string) {
 	h.t.Helper()
 	log := filepath.Join(h.dir, "commands")
 	dir := filepath.Join(h.dir, "bin")
-	script := "#!/bin/sh\nprintf '%s\\n' \"$*\" >>'" + log + "'\nexec '" + h.tmux + "' \"$@\"\n"
+	script := "#!/bin/sh\nprintf '%s\\n' \"$*\" >>'" + log + "'\nexec '" + h.guestTmux + "' \"$@\"\n"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		h.t.Fatal(err)
 	}

@@ -358,7 +358,7 @@ func (s *tmuxServer) read() (serverState, error) {
 	out, err := s.try(
 		"list-panes", "-a", "-F", "P"+joinFields(paneFields), ";",
 		"list-sessions", "-F", "S"+joinFields(sessionFields), ";",
-		"list-clients", "-F", "C"+joinFormats("client_session", "client_termname"))
+		"list-clients", "-F", "C"+joinFormats("session_id", "client_termname"))
 	if err != nil {
 		return serverState{}, err
 	}
@@ -383,7 +383,7 @@ func (s *tmuxServer) read() (serverState, error) {
 		if err != nil {
 			return serverState{}, err
 		}
-		r["session_attached"] = strconv.Itoa(attached - ours[r["session_name"].(string)])
+		r["session_attached"] = strconv.Itoa(attached - ours[r["session_id"].(string)])
 	}
 	return state, nil
 }

@@ -121,11 +121,16 @@ func splitKey(key string) (path string, op operator, err *Error) {
 			return key[:i], operator(op), nil
 		}
 	}
+	return "", 0, Refused("Invalid filter operator '%s' in '%s'. Valid operators: %s", name, key, strings.Join(Operators(), ", "))
+}
+
+// Operators lists the names of all operators in byte order.
+func Operators() []string {
 	names := make([]string, len(operators))
 	for op := range operators {
 		names[op] = operators[op].name
 	}
-	return "", 0, Refused("Invalid filter operator '%s' in '%s'. Valid operators: %s", name, key, strings.Join(names, ", "))
+	return names
 }
 
 // CompileFilter reads the argument filters of a call: an object, a string that

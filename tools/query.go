@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"tmux-mcpd/daemon/state"
 )
@@ -179,7 +180,7 @@ func (q *query) filter(ctx context.Context, v view, rows []candidate) ([]candida
 	}
 	kept := rows[:0]
 	for _, r := range rows {
-		ok, err := q.match.Match(func(field int) string { return e.value(r, q.sources[field]) })
+		ok, err := q.match.Match(func(field int) string { return shown(e.value(r, q.sources[field])) })
 		if err != nil {
 			return nil, err
 		}
@@ -290,6 +291,15 @@ func (e *evaluation) value(r candidate, s source) string {
 		return process.Command
 	}
 	return process.Path
+}
+
+// shown is a value as the answer shows it, which is all that a caller can ask
+// for: JSON has no bytes that are not UTF-8.
+func shown(value string) string {
+	if utf8.ValidString(value) {
+		return value
+	}
+	return string([]rune(value))
 }
 
 // readProcesses reads what runs in the panes of the rows that have not been

@@ -4,9 +4,11 @@
 //	go run ./cmd/setup test          # install what tests need, run the linters, then all tests
 //	go run ./cmd/setup tmux          # fetch other tmux versions into .cache, for the tests
 //	go run ./cmd/setup transcript    # run what the README shows and put the output there
+//	go run ./cmd/setup man           # write the manual pages to dist/man
+//	go run ./cmd/setup dist          # build what is published, into dist
 //
 // It is a Go program and not a script, so that nothing but Go is needed to
-// start. Everything it makes is in bin and .cache, except system packages,
+// start. Everything it makes is in bin, dist and .cache, except system packages,
 // which it installs as root only, by the system's package manager.
 package main
 
@@ -18,12 +20,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
 )
 
-const usage = `usage: go run ./cmd/setup [test [go test flags] | tmux [VERSION...] | transcript]
+const usage = `usage: go run ./cmd/setup [test [go test flags] | tmux [VERSION...] | transcript | man | dist]
 `
 
 func main() {
@@ -65,6 +68,14 @@ func run(ctx context.Context, args []string) error {
 		return fetchTmux(ctx, args)
 	case command == "transcript" && len(args) == 0:
 		return transcript(ctx, root)
+	case command == "man" && len(args) == 0:
+		r, err := newRelease(ctx, distDir)
+		if err != nil {
+			return err
+		}
+		return r.man(ctx, manDir)
+	case command == "dist" && len(args) == 0:
+		return dist(ctx)
 	case command == "help", command == "-h", command == "--help":
 		fmt.Print(usage)
 		return nil
@@ -104,17 +115,11 @@ func start(ctx context.Context, root string) error {
 	return nil
 }
 
-// build makes the binary static and the same from everywhere: no cgo, no
-// paths of this machine in it.
+// build makes the binary for this machine.
 func build(ctx context.Context) error {
-	version := "dev"
-	if out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
-		version = strings.TrimSpace(string(out))
-	}
+	version := describe(ctx)
 	step("build %s (%s)", binary, version)
-	cmd := command(ctx, "go", "build", "-trimpath", "-ldflags", "-X main.version="+version, "-o", binary, "./cmd/tmux-mcpd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	return runCommand(cmd)
+	return buildFor(ctx, target{runtime.GOOS, runtime.GOARCH}, binary, version)
 }
 
 func plugIn(path string) {
@@ -127,9 +132,13 @@ Most others (Claude Desktop, Cursor, Gemini CLI ...; the README has each one's f
 
     {"mcpServers": {"tmux": {"command": "%[1]s", "args": ["stdio"]}}}
 
-That works as it is. To let all hosts share one daemon, keep this running:
+That works as it is. To let all hosts share one daemon in the background:
 
-    %[1]s serve
+    %[1]s service install
+
+Should something not work:
+
+    %[1]s doctor
 `, path)
 }
 

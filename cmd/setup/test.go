@@ -69,6 +69,7 @@ func lint(ctx context.Context) error {
 	checks := [][]string{
 		{"go", "vet", "./..."},
 		{staticcheck, "./..."},
+		{"go", "vet", "-tags", "man", "./cmd/tmux-mcpd"},
 	}
 	for _, goos := range []string{"linux", "darwin"} {
 		for _, check := range checks {

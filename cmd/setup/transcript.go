@@ -1,78 +1,224 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/creack/pty"
 )
 
-// transcriptLines is what the README shows. It is played on the demo server,
-// so that the README can only show what really happens.
-var transcriptLines = []string{
-	`tmux-mcpd list panes`,
-	`tmux split-window -d -t work:build -c /usr/share sleep 600`,
-	`tmux-mcpd list panes --window @1     # the next answer has it`,
-	`tmux-mcpd list sessions --json`,
+// A screen is what a terminal shows in one place of the README. It is played on
+// the demo server, so that the README can only show what really happens.
+type screen struct {
+	name  string
+	lines []string
 }
 
-const (
-	readme          = "README.md"
-	transcriptBegin = "<!-- transcript: made by `go run ./cmd/setup transcript`, do not edit -->\n"
-	transcriptEnd   = "<!-- end of transcript -->\n"
-)
+var screens = []screen{
+	{"transcript", []string{
+		`tmux-mcpd list panes`,
+		`tmux split-window -d -t work:build -c /usr/share sleep 600`,
+		`tmux-mcpd list panes --window @1     # the next answer has it`,
+		`tmux-mcpd list sessions --json`,
+	}},
+	{"status", []string{`tmux-mcpd status`}},
+	{"doctor", []string{`tmux-mcpd doctor`}},
+}
 
-// transcript plays transcriptLines and puts them with their output into the
-// README, between the two marks.
+const readme = "README.md"
+
+// The marks between which a screen stands.
+func (s screen) begin() string {
+	return "<!-- " + s.name + ": made by `go run ./cmd/setup transcript`, do not edit -->\n"
+}
+
+func (s screen) end() string { return "<!-- end of " + s.name + " -->\n" }
+
+// transcript plays the screens and puts them into the README.
 func transcript(ctx context.Context, root string) error {
 	if err := need(ctx, tmuxPackage); err != nil {
 		return err
 	}
-	if err := build(ctx); err != nil {
+	// Not "dirty": what is about to be changed is this text.
+	version := strings.TrimSuffix(describe(ctx), "-dirty")
+	step("build %s (%s)", binary, version)
+	if err := buildFor(ctx, target{runtime.GOOS, runtime.GOARCH}, binary, version); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(readme)
 	if err != nil {
 		return err
 	}
-	before, rest, found := bytes.Cut(text, []byte(transcriptBegin))
-	_, after, ended := bytes.Cut(rest, []byte(transcriptEnd))
-	if !found || !ended {
-		return errors.New(readme + " has no place for the transcript")
-	}
-
-	d, err := startDemo(ctx)
+	played, err := playScreens(ctx, root)
 	if err != nil {
 		return err
 	}
+	for i, s := range screens {
+		before, rest, found := bytes.Cut(text, []byte(s.begin()))
+		_, after, ended := bytes.Cut(rest, []byte(s.end()))
+		if !found || !ended {
+			return fmt.Errorf("%s has no place for the %s", readme, s.name)
+		}
+		os.Stdout.Write(played[i])
+		text = slices.Concat(before, []byte(s.begin()+"```console\n"), played[i], []byte("```\n"+s.end()), after)
+	}
+	step("write the screens to %s", readme)
+	return os.WriteFile(readme, text, 0o644)
+}
+
+func playScreens(ctx context.Context, root string) (played [][]byte, err error) {
+	d, err := startDemo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
 	// For the reader "tmux" is the demo server's and "tmux-mcpd" the binary
 	// just built; the latter itself gets the real tmux.
+	realTmux, err := exec.LookPath("tmux")
+	if err != nil {
+		return nil, err
+	}
 	path := os.Getenv("PATH")
 	script := fmt.Sprintf("#!/bin/sh\nPATH='%s' exec tmux -u -S '%s' \"$@\"\n", path, d.socket())
-	err = os.WriteFile(filepath.Join(d.dir, "tmux"), []byte(script), 0o755)
-	realTmux, lookErr := exec.LookPath("tmux")
-	var output bytes.Buffer
-	if err = errors.Join(err, lookErr); err == nil {
-		reader := *d
-		reader.env = append(slices.Clip(d.env), "TMUX_MCPD_TMUX="+realTmux,
-			"PATH="+d.dir+":"+filepath.Join(root, filepath.Dir(binary))+":"+path)
-		err = reader.play(ctx, &output, transcriptLines)
+	home := filepath.Join(d.dir, "home")
+	program := filepath.Join(root, binary)
+	for _, file := range []struct {
+		path, text string
+		mode       os.FileMode
+	}{
+		{filepath.Join(d.dir, "bin/tmux"), script, 0o755},
+		{filepath.Join(home, ".claude.json"), `{"mcpServers":{"tmux":{"command":"` + program + `","args":["stdio"]}}}`, 0o600},
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file.path), 0o700), os.WriteFile(file.path, []byte(file.text), file.mode)); err != nil {
+			return nil, err
+		}
 	}
-	if err := errors.Join(err, d.stop()); err != nil {
-		return err
+	reader := *d
+	reader.env = append(slices.Clip(d.env), "TMUX_MCPD_TMUX="+realTmux, "HOME="+home, "XDG_RUNTIME_DIR="+d.dir, "XDG_CONFIG_HOME=", "TERM=xterm-256color",
+		"TMUX_MCPD_SOCKET="+d.daemonSocket(), "PATH="+filepath.Join(d.dir, "bin")+":"+filepath.Dir(program)+":"+path)
+	stop, err := reader.serve(ctx, program)
+	if err != nil {
+		return nil, err
 	}
+	defer stop()
+	for _, s := range screens {
+		var output bytes.Buffer
+		if err := reader.show(ctx, &output, s.lines); err != nil {
+			return nil, err
+		}
+		played = append(played, reader.usualPlaces(output.Bytes(), root))
+	}
+	return played, nil
+}
 
-	var out bytes.Buffer
-	out.Write(before)
-	out.WriteString(transcriptBegin + "```console\n")
-	out.Write(output.Bytes())
-	out.WriteString("```\n" + transcriptEnd)
-	out.Write(after)
-	step("write the transcript to %s", readme)
-	os.Stdout.Write(output.Bytes())
-	return os.WriteFile(readme, out.Bytes(), 0o644)
+func (d *demo) daemonSocket() string { return filepath.Join(d.dir, "tmux-mcpd/mcp.sock") }
+
+// serve runs a daemon and one host that has asked it something.
+func (d *demo) serve(ctx context.Context, program string) (stop func(), err error) {
+	daemon := command(ctx, program, "serve")
+	daemon.Env, daemon.Stdout, daemon.Stderr = d.env, nil, nil
+	if err := daemon.Start(); err != nil {
+		return nil, err
+	}
+	stopDaemon := func() {
+		daemon.Process.Signal(os.Interrupt)
+		daemon.Wait()
+	}
+	for tries := 0; ; tries++ {
+		if _, err := os.Stat(d.daemonSocket()); err == nil {
+			break
+		}
+		if tries > 250 {
+			stopDaemon()
+			return nil, errors.New("the daemon does not start")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	host := command(ctx, program, "stdio")
+	host.Env, host.Stdout = append(slices.Clip(d.env), "TMUX="+d.socket()+","+strconv.Itoa(d.pid)+",0", "TMUX_PANE=%0"), nil
+	stdin, err := host.StdinPipe()
+	var stdout io.ReadCloser
+	if err == nil {
+		stdout, err = host.StdoutPipe()
+	}
+	if err == nil {
+		err = host.Start()
+	}
+	if err != nil {
+		stopDaemon()
+		return nil, err
+	}
+	stop = func() {
+		stdin.Close()
+		io.Copy(io.Discard, stdout)
+		host.Wait()
+		stopDaemon()
+	}
+	answers := bufio.NewReader(stdout)
+	for id := 1; id <= 20; id++ {
+		request := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"list_panes","arguments":{}}}`, id)
+		if id == 1 {
+			request = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"demo-host","version":"1.0"}}}`
+		}
+		if _, err := io.WriteString(stdin, request+"\n"); err != nil {
+			stop()
+			return nil, err
+		}
+		if _, err := answers.ReadString('\n'); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+// show plays lines on a terminal of 100 columns. A command that fails is shown
+// like any other.
+func (d *demo) show(ctx context.Context, w io.Writer, lines []string) error {
+	for _, line := range lines {
+		fmt.Fprintf(w, "$ %s\n", line)
+		cmd := exec.CommandContext(ctx, "sh", "-c", line)
+		cmd.Env = d.env
+		terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 100})
+		if err != nil {
+			return err
+		}
+		output, _ := io.ReadAll(terminal) // ends with an error when the last process has gone
+		terminal.Close()
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", line, err, output)
+		}
+		w.Write(bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n")))
+	}
+	return nil
+}
+
+// usualPlaces puts the paths that a user would see in the place of the demo's
+// own, and leaves out what belongs to other servers of this machine.
+func (d *demo) usualPlaces(text []byte, root string) []byte {
+	uid := strconv.Itoa(os.Getuid())
+	var kept []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, "/tmp/tmux-"+uid+"/") {
+			kept = append(kept, line)
+		}
+	}
+	return []byte(strings.NewReplacer(
+		filepath.Join(root, binary), "/usr/local/bin/tmux-mcpd",
+		d.socket(), "/tmp/tmux-1000/default",
+		d.daemonSocket(), "/run/user/1000/tmux-mcpd/mcp.sock",
+		filepath.Join(d.dir, "home"), "/home/me",
+	).Replace(strings.Join(kept, "")))
 }

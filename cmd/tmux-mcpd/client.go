@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-// protocolVersion is what `list` asks for; the daemon may answer with another.
+// protocolVersion is what we ask for; the daemon may answer with another.
 const protocolVersion = "2025-11-25"
 
 // A client speaks MCP over one stream, one request after the other.
@@ -32,9 +32,9 @@ type rpcError struct {
 func (e *rpcError) Error() string { return e.Message }
 
 // connect introduces us on a stream: who asks (hello), then MCP's own
-// handshake. When ctx ends, the stream is closed and calls fail with ctx's
+// handshake under a client's name. When ctx ends, the stream is closed and calls fail with ctx's
 // error.
-func connect(ctx context.Context, stream io.ReadWriteCloser, hello []byte) (*client, error) {
+func connect(ctx context.Context, stream io.ReadWriteCloser, name string, hello []byte) (*client, error) {
 	context.AfterFunc(ctx, func() { stream.Close() })
 	c := &client{w: stream, r: bufio.NewReader(stream)}
 	if _, err := c.w.Write(hello); err != nil {
@@ -43,7 +43,7 @@ func connect(ctx context.Context, stream io.ReadWriteCloser, hello []byte) (*cli
 	_, err := c.request("initialize", map[string]any{
 		"protocolVersion": protocolVersion,
 		"capabilities":    struct{}{},
-		"clientInfo":      map[string]string{"name": "tmux-mcpd list", "version": versionText()},
+		"clientInfo":      map[string]string{"name": name, "version": versionText()},
 	})
 	if err != nil {
 		return nil, err

@@ -82,6 +82,24 @@ func (d *fakeDaemon) serve(conn net.Conn, answer func(string, map[string]any) st
 	}
 }
 
+// serveStatus answers every request but initialize with the same result.
+func (d *fakeDaemon) serveStatus(conn net.Conn, result string) {
+	defer conn.Close()
+	for frames := bufio.NewScanner(conn); frames.Scan(); {
+		var frame map[string]any
+		if json.Unmarshal(frames.Bytes(), &frame) != nil {
+			return
+		}
+		if id, isRequest := frame["id"]; isRequest {
+			answer := result
+			if frame["method"] == "initialize" {
+				answer = `"result":{}`
+			}
+			fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":%v,%s}`+"\n", id, answer)
+		}
+	}
+}
+
 // call returns the arguments of the next tools/call that was seen.
 func (d *fakeDaemon) call(t *testing.T) (tool string, arguments map[string]any) {
 	t.Helper()

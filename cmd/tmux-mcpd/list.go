@@ -86,6 +86,8 @@ that this command runs in.`,
 	l.addFlags(cmd)
 	cmd.Flags().StringVar(&l.session, "session", "", "only this session: its exact name, or its `$ID`")
 	cmd.Flags().StringVar(&l.window, "window", "", "only this window: its `@ID`, or its index in the session")
+	completeFlag(cmd, "session", cobra.NoFileCompletions)
+	completeFlag(cmd, "window", cobra.NoFileCompletions)
 	return cmd
 }
 
@@ -93,8 +95,10 @@ func (l *listing) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	// An array, not a slice: commas belong to the value.
 	f.StringArrayVar(&l.filters, "filter", nil, "only rows where `FIELD[__OPERATOR]=VALUE` holds; may be repeated, all must hold")
+	completeFlag(cmd, "filter", completeFilter)
 	f.StringVarP(&l.server, "tmux-socket", "L", "", "`name` of the tmux server's socket, as tmux -L")
 	f.BoolVar(&l.json, "json", false, "print the tool's answer as a JSON array")
+	completeFlag(cmd, "tmux-socket", cobra.NoFileCompletions)
 	l.place.addFlags(cmd)
 }
 
@@ -185,7 +189,7 @@ func (l *listing) answer(ctx context.Context, c console, ask func(mcp *client, w
 	}
 	defer stream.Close()
 
-	mcp, err := connect(ctx, stream, hello)
+	mcp, err := connect(ctx, stream, "tmux-mcpd list", hello)
 	if err == nil {
 		err = ask(mcp, terminalWidth(c.out))
 	}

@@ -115,7 +115,8 @@ answer needs no new tmux process.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetHelpTemplate(root.HelpTemplate() + exitCodes)
-	root.AddCommand(listCommand(c), stdioCommand(c), serveCommand(c), versionCommand(c))
+	root.AddCommand(listCommand(c), stdioCommand(c), serveCommand(c), statusCommand(c), doctorCommand(c), serviceCommand(c), versionCommand(c))
+	root.AddCommand(buildCommands(c)...)
 	return root
 }
 

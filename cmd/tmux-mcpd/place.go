@@ -42,7 +42,10 @@ func (p place) config(c console, log *slog.Logger, readOnly bool) daemon.Config 
 	if tmux == "" {
 		tmux = c.getenv("TMUX_MCPD_TMUX")
 	}
-	return daemon.Config{Tmux: tmux, Version: versionText(), Log: log, ReadOnlyHints: readOnly}
+	return daemon.Config{
+		Tmux: tmux, Version: versionText(), Log: log, ReadOnlyHints: readOnly,
+		IdleDetach: daemon.DefaultIdleDetach,
+	}
 }
 
 const (
@@ -54,6 +57,7 @@ const (
 // whether the tools are to be announced as read-only.
 func addHintsFlag(cmd *cobra.Command, c console) (readOnly func() (bool, error)) {
 	hints := cmd.Flags().String("hints", "", "`read-only` announces the tools as read-only, so that hosts need not ask before each call (or $"+hintsVariable+")")
+	completeFlag(cmd, "hints", fixed(hintsReadOnly))
 	return func() (bool, error) {
 		value, from := *hints, "--hints"
 		if value == "" {

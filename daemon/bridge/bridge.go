@@ -19,6 +19,8 @@ const (
 	answerLimit = 256 << 20
 
 	maxPending      = 64      // requests remembered for a replay
+	maxWatched      = 256     // subscriptions remembered for a replay, which is what the daemon allows
+	maxURI          = 1 << 10 // bytes of one of them; the daemon's own are much shorter
 	maxPendingBytes = 8 << 20 // and their frames; a single one may always be kept
 	// maxSends ends the case of a request that kills every daemon that reads it.
 	maxSends = 8
@@ -29,6 +31,10 @@ const (
 	drainTime    = 5 * time.Second       // for pending answers, after the end of stdin
 	partingTime  = 50 * time.Millisecond // for the daemon to close when nothing is pending
 	embeddedTime = 2 * time.Second       // for the embedded server to detach from tmux
+
+	// What a subscriptions/listen is answered with at first, and where the id of that request is in _meta.
+	acknowledgedMethod = "notifications/subscriptions/acknowledged"
+	subscriptionID     = "io.modelcontextprotocol/subscriptionId"
 
 	helloMethod = "notifications/tmux-mcpd/hello"
 	// ownID starts the ids of the bridge's own requests, in raw JSON; their answers are not for the host.

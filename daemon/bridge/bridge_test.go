@@ -423,6 +423,10 @@ func TestStateIsReplayed(t *testing.T) {
 	}
 	h.send(`{"id":5,"method":"never"}`, `{"method":"notifications/cancelled","params":{"requestId":5}}`)
 	h.send(`{"id":6,"method":"end"}`)
+	// What has changed while no daemon looked is not known.
+	if got, want := h.receive(), `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"tmux://b"}}`; got != want {
+		t.Errorf("host got %s, want %s", got, want)
+	}
 	h.want("6", 1)
 	got := d.received(1)
 	want := []string{hello, initialize, initialized,
@@ -434,6 +438,50 @@ func TestStateIsReplayed(t *testing.T) {
 	}
 	h.in.Close()
 	h.wantEnd(100 * time.Millisecond)
+}
+
+// TestListenIsReplayed: a subscriptions/listen outlives its daemon, as often as need be, and one acknowledgement is
+// enough for the host. A subscription that was refused is not asked for again.
+func TestListenIsReplayed(t *testing.T) {
+	d := newFakeDaemon(t)
+	const restarts = 2 * maxSends
+	d.answer = func(conn *net.UnixConn, n int, line string) bool {
+		switch {
+		case strings.Contains(line, "subscriptions/listen"):
+			io.WriteString(conn, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"},`+
+				`"notifications":{"resourceSubscriptions":["tmux://a","tmux://b"]}}}`+"\n")
+			return n >= restarts // else this daemon ends
+		case strings.Contains(line, "tmux://refused"):
+			io.WriteString(conn, `{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no such resource"}}`+"\n")
+			return true
+		}
+		return plainAnswer(conn, n, line)
+	}
+	d.start()
+	h := run(t, &Bridge{Dial: d.dial, Hello: []byte(hello + "\n")}, true)
+	h.send(initialize)
+	h.want("0", 0)
+	h.send(`{"id":1,"method":"resources/subscribe","params":{"uri":"tmux://refused"}}`)
+	if got := h.receive(); !strings.Contains(got, "-32002") {
+		t.Fatalf("host got %s, want the error", got)
+	}
+	h.send(`{"id":"l1","method":"subscriptions/listen","params":{}}`)
+	if got := h.receive(); !strings.Contains(got, "acknowledged") {
+		t.Fatalf("host got %s, want the acknowledgement", got)
+	}
+	for range restarts {
+		for _, uri := range []string{"tmux://a", "tmux://b"} {
+			want := `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"` + uri + `","_meta":{"io.modelcontextprotocol/subscriptionId":"l1"}}}`
+			if got := h.receive(); got != want {
+				t.Fatalf("host got %s, want %s", got, want)
+			}
+		}
+	}
+	h.send(`{"id":2,"method":"ping"}`)
+	h.want("2", restarts)
+	if got := strings.Join(d.received(restarts), "\n"); strings.Contains(got, "refused") {
+		t.Errorf("a refused subscription is asked for again:\n%s", got)
+	}
 }
 
 func TestHalfCloseDrains(t *testing.T) {

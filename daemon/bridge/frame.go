@@ -3,6 +3,7 @@ package bridge
 import (
 	"bytes"
 	"encoding/json"
+	"unicode/utf8"
 )
 
 // kind is what a line is in JSON-RPC.
@@ -20,9 +21,10 @@ type frame struct {
 	kind   kind
 	id     []byte // raw: quotes and escapes as sent; nil for a notification
 	method string // decoded
+	failed bool   // a response with an error
 }
 
-// maxDepth is how deep values may nest in a frame that the bridge acts on. It bounds the stack; the daemon refuses
+// maxDepth is how deep values may nest in a frame that the bridge acts on, the frame itself counted. It bounds the stack; the daemon refuses
 // such frames as well, and then an answer with that id might never come.
 const maxDepth = 64
 
@@ -74,7 +76,7 @@ func scanFrame(line []byte, trust bool) frame {
 			}
 			return classify(id, nil, line, failed)
 		}
-		value, ok := s.value(0)
+		value, ok := s.value(1)
 		if !ok {
 			return frame{}
 		}
@@ -104,7 +106,8 @@ func scanFrame(line []byte, trust bool) frame {
 }
 
 func classify(id, method, outcome []byte, failed bool) frame {
-	idOK := len(id) > 0 && (id[0] == '"' || id[0] == '-' || '0' <= id[0] && id[0] <= '9')
+	// An id that is no UTF-8 comes back as null.
+	idOK := len(id) > 0 && utf8.Valid(id) && (id[0] == '"' || id[0] == '-' || '0' <= id[0] && id[0] <= '9')
 	switch {
 	case method != nil && outcome == nil:
 		name, ok := unquote(method)
@@ -120,7 +123,7 @@ func classify(id, method, outcome []byte, failed bool) frame {
 	case method == nil && outcome != nil:
 		// An error without an id answers something that could not be read.
 		if idOK || failed && string(id) == "null" {
-			return frame{kind: response, id: id}
+			return frame{kind: response, id: id, failed: failed}
 		}
 	}
 	return frame{}
@@ -345,7 +348,7 @@ func idOfPart(part []byte) []byte {
 		if !ok {
 			return nil
 		}
-		value, ok := s.value(0)
+		value, ok := s.value(1)
 		if !ok || s.pos == len(part) {
 			return nil
 		}

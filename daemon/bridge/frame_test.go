@@ -26,7 +26,7 @@ var frameCases = []struct {
 	{`{"id":1,"error":{"code":1,"message":"m"}}`, response, `1`, ""},
 	{`{"id":null,"error":{"code":-32700,"message":"m"}}`, response, `null`, ""},
 	{`{"id":"\ud800","method":"ping"}`, request, `"\ud800"`, "ping"},
-	{"{\"id\":\"\xff\",\"method\":\"ping\"}", request, "\"\xff\"", "ping"},
+	{`{"id":1,"method":"ping","params":` + strings.Repeat("[", maxDepth-1) + strings.Repeat("]", maxDepth-1) + `}`, request, `1`, "ping"},
 
 	{line: ``},
 	{line: `{}`},
@@ -36,6 +36,7 @@ var frameCases = []struct {
 	{line: `{"id":null,"method":"ping"}`},
 	{line: `{"id":{},"method":"ping"}`},
 	{line: `{"id":true,"method":"ping"}`},
+	{line: "{\"id\":\"\xff\",\"method\":\"ping\"}"}, // the daemon answers it with the id null
 	{line: `{"id":1,"method":5}`},
 	{line: `{"id":1,"id":2,"method":"ping"}`},
 	{line: `{"id":1,"ID":2,"method":"ping"}`},
@@ -55,7 +56,7 @@ var frameCases = []struct {
 	{line: `{"id":1,"method":"ping","params":nul}`},
 	{line: `{"id":1,"method":"ping","params":[1,]}`},
 	{line: `{"id":1,"method":"ping","params":"\x"}`},
-	{line: `{"id":1,"method":"ping","params":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`},
+	{line: `{"id":1,"method":"ping","params":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + `}`}, // and so it does this
 }
 
 func TestScan(t *testing.T) {
@@ -163,7 +164,7 @@ func FuzzFrame(f *testing.F) {
 		result, failure := fields["result"], fields["error"]
 		var number json.Number
 		var text string
-		hasID := id != nil && string(id) != "null" && (json.Unmarshal(id, &number) == nil || json.Unmarshal(id, &text) == nil)
+		hasID := id != nil && string(id) != "null" && (json.Unmarshal(id, &number) == nil || json.Unmarshal(id, &text) == nil) && utf8.Valid(id)
 		isMethod := json.Unmarshal(method, &text) == nil && string(method) != "null"
 		switch {
 		case !plain || depth(line) > maxDepth:
@@ -173,21 +174,21 @@ func FuzzFrame(f *testing.F) {
 			want = frame{kind: request, id: id, method: text}
 		case method == nil && (result == nil) != (failure == nil) && hasID,
 			method == nil && result == nil && failure != nil && string(id) == "null":
-			want = frame{kind: response, id: id}
+			want = frame{kind: response, id: id, failed: failure != nil}
 		}
 		// encoding/json puts U+FFFD for bytes that are no UTF-8, the scanner leaves them: they are in none of our methods.
 		sameMethod := got.method == want.method || !utf8.Valid(line)
-		if got.kind != want.kind || !bytes.Equal(got.id, want.id) || !sameMethod {
+		if got.kind != want.kind || got.failed != want.failed || !bytes.Equal(got.id, want.id) || !sameMethod {
 			t.Fatalf("scan(%q)\n got %d id %q method %q\nwant %d id %q method %q",
 				line, got.kind, got.id, got.method, want.kind, want.id, want.method)
 		}
 	})
 }
 
-// depth is how deep values nest inside the frame's own object.
+// depth is how deep values nest, the frame's own object counted.
 func depth(line []byte) int {
 	dec := json.NewDecoder(bytes.NewReader(line))
-	deepest, now := 0, -1
+	deepest, now := 0, 0
 	for {
 		tok, err := dec.Token()
 		if err != nil {

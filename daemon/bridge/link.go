@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,7 @@ type link struct {
 	served  bool // has answered at least once
 
 	mu     sync.Mutex // guards what follows
+	asked  [][]byte   // the uris that greet has subscribed to, by the number in the id
 	term   *time.Timer
 	cause  error // of the term that ended it
 	closed bool
@@ -93,6 +96,17 @@ func (l *link) closeWrite() {
 	if c, ok := l.rwc.(interface{ CloseWrite() error }); ok {
 		c.CloseWrite()
 	}
+}
+
+// replayed returns the uri that greet has subscribed to under an id of ours, nil if it is the id of something else.
+func (l *link) replayed(id []byte) []byte {
+	number, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(string(id), ownID), `"`))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil || number < 0 || number >= len(l.asked) {
+		return nil
+	}
+	return l.asked[number]
 }
 
 // stream is one end of a connection inside the process. Unlike net.Pipe it can be half-closed, as a socket can.

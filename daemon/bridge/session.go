@@ -41,6 +41,7 @@ type session struct {
 	pending []pending  // unanswered requests, oldest first
 	bytes   int        // in their frames
 	initID  []byte     // of initialize, answered or not
+	refused [][]byte   // raw uris of which a subscription was refused
 	ended   bool       // stdin has
 	over    bool       // nobody reads answers any more
 
@@ -57,7 +58,9 @@ type pending struct {
 	id, frame []byte // id points into frame
 	sends     int
 	isInit    bool
-	isListen  bool // subscriptions/listen: has no answer before its end
+	isListen  bool   // subscriptions/listen: has no answer before its end
+	acked     bool   // the host has been told that it listens
+	watches   []byte // the raw uri of a resources/subscribe
 }
 
 func newSession(b *Bridge, cancel context.CancelCauseFunc, stdin io.Reader, stdout io.Writer) *session {
@@ -284,6 +287,13 @@ func (s *session) greet(l *link) {
 	if s.logLevel != nil {
 		fmt.Fprintf(&rest, `{"jsonrpc":"2.0","id":%slevel","method":"logging/setLevel","params":%s}`+"\n", ownID, s.logLevel)
 	}
+	s.mu.Lock()
+	s.watched = slices.DeleteFunc(s.watched, func(uri []byte) bool { return slices.ContainsFunc(s.refused, equals(uri)) })
+	s.refused = nil
+	s.mu.Unlock()
+	l.mu.Lock()
+	l.asked = slices.Clone(s.watched)
+	l.mu.Unlock()
 	for i, uri := range s.watched {
 		fmt.Fprintf(&rest, `{"jsonrpc":"2.0","id":%s%d","method":"resources/subscribe","params":{"uri":%s}}`+"\n", ownID, i, uri)
 	}
@@ -479,7 +489,8 @@ func (s *session) noteRequest(f frame, line []byte) {
 	case "logging/setLevel":
 		s.logLevel = paramsOf(line)
 	case "resources/subscribe":
-		if json.Unmarshal(paramsOf(line), &params) == nil && params.URI != nil && len(s.watched) < maxPending {
+		if json.Unmarshal(paramsOf(line), &params) == nil && params.URI != nil && len(s.watched) < maxWatched && len(params.URI) <= maxURI {
+			p.watches = params.URI
 			if !slices.ContainsFunc(s.watched, equals(params.URI)) {
 				s.watched = append(s.watched, params.URI)
 			}
@@ -574,15 +585,21 @@ func (s *session) judge(l *link, line []byte) (pass bool, err error) {
 		}
 		return false, errNotOurs
 	case notification:
-		if f.method == helloMethod {
+		switch f.method {
+		case helloMethod:
 			s.compareVersion(line)
 			return false, nil
+		case acknowledgedMethod:
+			return s.acknowledged(line)
 		}
 		return true, nil
 	case request:
 		return true, nil
 	}
 	if bytes.HasPrefix(f.id, []byte(ownID)) {
+		if uri := l.replayed(f.id); uri != nil {
+			return false, s.tellUpdated(uri, nil)
+		}
 		return false, nil
 	}
 	if string(f.id) == "null" {
@@ -600,6 +617,12 @@ func (s *session) judge(l *link, line []byte) (pass bool, err error) {
 	i := s.findLocked(f.id)
 	isInit := i >= 0 && s.pending[i].isInit || i < 0 && !l.isReady && s.initID != nil && bytes.Equal(f.id, s.initID)
 	if i >= 0 {
+		if uri := s.pending[i].watches; uri != nil {
+			s.refused = slices.DeleteFunc(s.refused, equals(uri))
+			if f.failed {
+				s.refused = append(s.refused, uri)
+			}
+		}
 		s.removeLocked(i)
 		l.served = true
 	}
@@ -613,6 +636,47 @@ func (s *session) judge(l *link, line []byte) (pass bool, err error) {
 		return i >= 0, nil // else the host has it from an earlier daemon
 	}
 	return true, nil
+}
+
+// acknowledged tells whether the acknowledgement of a subscriptions/listen is for the host: not if the host has it from
+// an earlier daemon. What has changed between the two daemons neither of them saw, so that the host is told to look.
+func (s *session) acknowledged(line []byte) (pass bool, err error) {
+	var m struct {
+		Params struct {
+			Meta          map[string]json.RawMessage `json:"_meta"`
+			Notifications struct{ ResourceSubscriptions []json.RawMessage }
+		}
+	}
+	if json.Unmarshal(line, &m) != nil {
+		return true, nil
+	}
+	id := m.Params.Meta[subscriptionID]
+	s.mu.Lock()
+	again := false
+	if i := s.findLocked(id); i >= 0 && s.pending[i].isListen {
+		again = s.pending[i].acked
+		s.pending[i].acked = true
+		s.pending[i].sends = 1 // no daemon ended over it
+	}
+	s.mu.Unlock()
+	if !again {
+		return true, nil
+	}
+	for _, uri := range m.Params.Notifications.ResourceSubscriptions {
+		if err := s.tellUpdated(uri, id); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// tellUpdated tells the host that a resource may have changed. id is that of its subscriptions/listen, nil for none.
+func (s *session) tellUpdated(uri, id []byte) error {
+	meta := ""
+	if id != nil {
+		meta = fmt.Sprintf(`,"_meta":{"%s":%s}`, subscriptionID, id)
+	}
+	return s.tell(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%s%s}}`+"\n", uri, meta))
 }
 
 func (s *session) compareVersion(line []byte) {

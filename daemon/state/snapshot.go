@@ -41,12 +41,26 @@ type Pane struct {
 
 	column [numColumns]string
 	line   string // the row as tmux sent it
-	ours   int    // how many of our own clients session_attached counted
+	seats  seats  // of the session
 }
 
 // Value returns the value of a column as tmux prints it, session_attached
 // without our own clients; "" where tmux has none.
 func (p *Pane) Value(c Column) string { return p.column[c] }
+
+// seats are the clients that are attached to a session.
+type seats struct{ ours, others int }
+
+// attached is session_attached without our own clients. From 3.7 on a client
+// that is leaving is counted a little longer than it is listed, and nobody can
+// tell whose it is: then the list is right.
+func (s seats) attached(counted string) string {
+	n, err := strconv.Atoi(counted)
+	if err != nil || n == 0 {
+		return counted
+	}
+	return strconv.Itoa(max(0, min(n-s.ours, s.others)))
+}
 
 // A Client is one client of the server.
 type Client struct {
@@ -130,10 +144,16 @@ func (f Framing) Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error)
 	if s.Clients, err = parseClients(clients); err != nil {
 		return nil, err
 	}
-	ours := make(map[string]int)
+	taken := make(map[string]seats)
 	for _, c := range s.Clients {
-		if c.Ours && c.Attached {
-			ours[c.Session]++
+		if c.Attached {
+			t := taken[c.Session]
+			if c.Ours {
+				t.ours++
+			} else {
+				t.others++
+			}
+			taken[c.Session] = t
 		}
 	}
 	var previous []*Pane
@@ -155,13 +175,13 @@ func (f Framing) Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error)
 		// then a little ahead (rows have gone), else parse.
 		var p *Pane
 		for i := range min(len(previous), 8) {
-			if old := previous[i]; string(row) == old.line && ours[old.column[SessionID]] == old.ours {
+			if old := previous[i]; string(row) == old.line && taken[old.column[SessionID]] == old.seats {
 				p, previous = old, previous[i+1:]
 				break
 			}
 		}
 		if p == nil {
-			if p, err = f.newPane(row, &values, ours); err != nil {
+			if p, err = f.newPane(row, &values, taken); err != nil {
 				return nil, err
 			}
 		}
@@ -227,7 +247,7 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("tmux answered with a row of %d fields in another form than asked for", e.Fields)
 }
 
-func (f Framing) newPane(row []byte, values *[numColumns][]byte, ours map[string]int) (*Pane, error) {
+func (f Framing) newPane(row []byte, values *[numColumns][]byte, taken map[string]seats) (*Pane, error) {
 	// One string holds the row; the values are parts of it.
 	p := &Pane{line: string(row)}
 	at := len(paneMark)
@@ -243,11 +263,8 @@ func (f Framing) newPane(row []byte, values *[numColumns][]byte, ours map[string
 	}
 	p.PID, _ = strconv.Atoi(p.column[PanePID])
 	p.Dead = p.column[PaneDead] == "1"
-	if p.ours = ours[p.column[SessionID]]; p.ours > 0 {
-		if counted, err := strconv.Atoi(p.column[SessionAttached]); err == nil {
-			p.column[SessionAttached] = strconv.Itoa(max(0, counted-p.ours))
-		}
-	}
+	p.seats = taken[p.column[SessionID]]
+	p.column[SessionAttached] = p.seats.attached(p.column[SessionAttached])
 	p.encode()
 	return p, nil
 }
@@ -342,7 +359,7 @@ func (s *Snapshot) Same(other *Snapshot) bool {
 		return false
 	}
 	for i, p := range s.Panes {
-		if o := other.Panes[i]; p != o && (p.line != o.line || p.ours != o.ours) {
+		if o := other.Panes[i]; p != o && (p.line != o.line || p.seats != o.seats) {
 			return false
 		}
 	}
