@@ -43,7 +43,7 @@ type editor struct {
 	server  *tmuxServer
 	noHooks bool // tmux runs no notification hooks now: leave out what they do
 
-	name             string // of its first session, until that is renamed
+	name            string // of its first session, until that is renamed
 	session, second string // their ids
 	window, window2 string
 	p0, p1, p2, q   string // p0 to p2 begin in window, q in window2
