@@ -388,7 +388,7 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	}
 	h := prove
 	switch {
-	case c.urgent.Load():
+	case c.urgent.Load() && since >= urgentPause:
 	case dirty:
 		if c.unasked >= maxUnasked && since < maxAge {
 			return maxAge - since
@@ -409,6 +409,10 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	}
 	return c.interval()
 }
+
+// urgentPause is the least time between dumps that do not wait for the budget: a
+// hook of the user's may move a client with every dump.
+const urgentPause = 100 * time.Millisecond
 
 // tick does once a second what must not depend on requests. It reports whether
 // the connection has been left.
