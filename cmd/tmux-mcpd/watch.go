@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -151,14 +152,15 @@ func (l *listing) follow(ctx context.Context, c console, f feed) error {
 		}
 	}()
 	if out, ok := c.out.(*os.File); ok {
-		go untilClosed(ctx, out, cancel)
+		defer untilClosed(out, cancel)()
 	}
 
 	d := l.display(c)
 	defer d.close()
-	stream, ended := l.connection(ctx, c, d)
+	notes := &noteWriter{display: d}
+	stream, ended := l.connection(ctx, c, notes)
 	defer func() { stream.Close(); <-ended }()
-	err := l.pump(ctx, stream, f, d)
+	err := l.pump(ctx, stream, f, d, &notes.open)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EIO):
 		return nil
@@ -166,8 +168,9 @@ func (l *listing) follow(ctx context.Context, c console, f feed) error {
 	return err
 }
 
-// pump asks and shows, until the stream ends.
-func (l *listing) pump(ctx context.Context, stream io.ReadWriteCloser, f feed, d display) error {
+// pump asks and shows, until the stream ends. shown is set once there is a
+// picture.
+func (l *listing) pump(ctx context.Context, stream io.ReadWriteCloser, f feed, d display, shown *atomic.Bool) error {
 	mcp, err := connect(ctx, stream, "tmux-mcpd list", nil)
 	if err != nil {
 		return err
@@ -205,6 +208,7 @@ func (l *listing) pump(ctx context.Context, stream io.ReadWriteCloser, f feed, d
 				return err
 			}
 			last = p
+			shown.Store(true)
 		}
 		if err := mcp.awaitUpdate(); err != nil {
 			return err
@@ -228,7 +232,7 @@ func (p *picture) same(other *picture) bool {
 
 // connection is a bridge in this process. ended is closed when it has left tmux
 // in order.
-func (l *listing) connection(ctx context.Context, c console, d display) (stream io.ReadWriteCloser, ended <-chan struct{}) {
+func (l *listing) connection(ctx context.Context, c console, notes *noteWriter) (stream io.ReadWriteCloser, ended <-chan struct{}) {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	b := bridge.Bridge{
@@ -238,7 +242,7 @@ func (l *listing) connection(ctx context.Context, c console, d display) (stream 
 		Embedded: func(ctx context.Context, stream io.ReadWriteCloser) error {
 			return l.place.embedded(c, slog.New(slog.DiscardHandler), false).ServeConn(ctx, stream, daemon.CallerFrom(c.lookup))
 		},
-		Log: slog.New(slog.NewTextHandler(noteWriter{d}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: onlyMessage})),
+		Log: slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: onlyMessage})),
 	}
 	done := make(chan struct{})
 	go func() {
@@ -270,10 +274,17 @@ func (p pipes) Close() error {
 	return p.r.Close()
 }
 
-// noteWriter makes notes of a logger's lines.
-type noteWriter struct{ display }
+// noteWriter makes notes of a logger's lines, once it is open: that no daemon
+// runs to begin with is nothing to speak of.
+type noteWriter struct {
+	display
+	open atomic.Bool
+}
 
-func (w noteWriter) Write(p []byte) (int, error) {
+func (w *noteWriter) Write(p []byte) (int, error) {
+	if !w.open.Load() {
+		return len(p), nil
+	}
 	text := strings.TrimSuffix(strings.TrimPrefix(string(p), "msg="), "\n")
 	if unquoted, err := strconv.Unquote(text); err == nil {
 		text = unquoted
@@ -290,16 +301,32 @@ func onlyMessage(_ []string, a slog.Attr) slog.Attr {
 }
 
 // untilClosed calls closed when nobody can read what is written to out any
-// more, which a quiet server would not let us notice.
-func untilClosed(ctx context.Context, out *os.File, closed func()) {
-	fds := []unix.PollFd{{Fd: int32(out.Fd())}} // POLLERR and POLLHUP are always told
-	for ctx.Err() == nil {
-		if n, err := unix.Poll(fds, 500); n > 0 || err != nil && err != unix.EINTR {
-			if fds[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 {
+// more, which a quiet server would not let us notice. The caller calls stop.
+func untilClosed(out *os.File, closed func()) (stop func()) {
+	r, w, err := os.Pipe() // its end wakes the poll
+	if err != nil {
+		return func() {}
+	}
+	fds := []unix.PollFd{{Fd: int32(out.Fd())}, {Fd: int32(r.Fd()), Events: unix.POLLIN}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			_, err := unix.Poll(fds, -1)
+			switch {
+			case err == unix.EINTR:
+				continue
+			case err == nil && fds[1].Revents == 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0:
 				closed()
 			}
+			// Or macOS, which does not poll terminals: POLLNVAL.
 			return
 		}
+	}()
+	return func() {
+		w.Close()
+		<-done
+		r.Close()
 	}
 }
 
@@ -509,8 +536,7 @@ func (d *liveTable) show(p *picture) error {
 func (d *liveTable) note(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Before the first answer nothing is worth a word: it will come, or fail.
-	if text == d.notice || d.picture == nil {
+	if text == d.notice {
 		return
 	}
 	d.notice = text
