@@ -1,5 +1,5 @@
 # For those who type make. The commands are the README's.
-.PHONY: all setup build test ci transcript man dist clean
+.PHONY: all setup build test ci transcript man dist bench clean
 
 all: build
 
