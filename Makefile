@@ -1,5 +1,5 @@
 # For those who type make. The commands are the README's.
-.PHONY: all setup build test ci transcript man dist clean
+.PHONY: all setup build test ci transcript man dist bench clean
 
 all: build
 
@@ -29,6 +29,11 @@ man:
 # REPOSITORY=https://github.com/OWNER/tmux-mcpd also the registry's server.json.
 dist:
 	go run ./cmd/setup dist
+
+# Measure everything beside what it cannot beat, and what of the promised figures
+# is met: ten minutes on a quiet machine.
+bench:
+	go test -run '^TestBenchReport$$' -bench-report - -timeout 30m ./integration
 
 clean:
 	rm -rf bin dist

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 // An attachment is an attach under way. conn and err are set when done closes.
 type attachment struct {
 	before string // session_last_attached of the session
+	begun  time.Time
 	done   chan struct{}
 	conn   *connection
 	err    error
@@ -81,17 +83,32 @@ func (s *tmuxServer) tmux() (controlmode.Tmux, error) {
 	return controlmode.Tmux{Path: path, Socket: s.socket}, nil
 }
 
+// attachPatience is how long requests wait for an attach. It takes some
+// milliseconds, or for ever: a tmux program of another version than the server,
+// as an upgrade leaves it, may hang in control mode (3.8 and 3.7c with 3.5a, and
+// the other way) where all its other commands work.
+const attachPatience = 300 * time.Millisecond
+
 // finishAttach takes over the result of an attach that is under way, waiting
-// for it. An attach that failed is no error: a one-shot command answers.
+// for it a while. An attach that failed, or takes longer, is no error: a one-shot
+// command answers.
 func (s *tmuxServer) finishAttach(ctx context.Context) error {
 	a := s.attaching
 	if a == nil {
 		return nil
 	}
+	patience := time.NewTimer(time.Until(a.begun.Add(attachPatience)))
+	defer patience.Stop()
 	select {
 	case <-a.done:
 	case <-ctx.Done():
 		return s.deadlineError(ctx)
+	case <-patience.C:
+		select {
+		case <-a.done:
+		default:
+			return nil
+		}
 	}
 	s.attaching = nil
 	if a.err != nil {
@@ -110,7 +127,7 @@ func (s *tmuxServer) finishAttach(ctx context.Context) error {
 
 // startAttach begins to attach to a session, without waiting.
 func (s *tmuxServer) startAttach(t controlmode.Tmux, session, before string, file socketID, peer int) {
-	a := &attachment{before: before, done: make(chan struct{})}
+	a := &attachment{before: before, begun: time.Now(), done: make(chan struct{})}
 	s.attaching = a
 	s.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
@@ -194,14 +211,18 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil, s.deadlineError(ctx)
+			if ctx.Err() == context.DeadlineExceeded {
+				// A client of another version gets this answer for ever.
+				return nil, s.fail(fmt.Errorf("no answer within %v: %w", s.config.Deadline, err))
+			}
+			return nil, ctx.Err()
 		}
 	}
 }
 
 const (
 	exitWaitMin = 2 * time.Millisecond
-	exitWaitMax = 100 * time.Millisecond
+	exitWaitMax = time.Second
 )
 
 // tryOneShot is runOneShot, and ErrServerExited where trying again may tell.
@@ -372,7 +393,7 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	}
 	h := prove
 	switch {
-	case c.urgent.Load():
+	case c.urgent.Load() && since >= urgentPause:
 	case dirty:
 		if c.unasked >= maxUnasked && since < maxAge {
 			return maxAge - since
@@ -394,6 +415,10 @@ func (s *tmuxServer) keepWarm(c *connection) time.Duration {
 	return c.interval()
 }
 
+// urgentPause is the least time between dumps that do not wait for the budget: a
+// hook of the user's may move a client with every dump.
+const urgentPause = 100 * time.Millisecond
+
 // tick does once a second what must not depend on requests. It reports whether
 // the connection has been left.
 func (s *tmuxServer) tick(c *connection) bool {
@@ -403,7 +428,8 @@ func (s *tmuxServer) tick(c *connection) bool {
 	leave := limit > 0 && !s.push.active() && (idle > limit || lone && s.nobodyAttached() && idle > min(limit, loneIdle))
 	// tmux does not announce options: while we are a session's only client,
 	// somebody may set one that makes us the reason for which it lives on.
-	watch := lone && time.Since(time.Unix(0, c.exchanged.Load())) >= maxAge*9/10
+	// What is skipped now is looked at one tick later: 1.4 s at most.
+	watch := lone && time.Since(time.Unix(0, c.exchanged.Load())) >= maxAge*2/5
 	if !leave && !watch {
 		return false
 	}

@@ -352,8 +352,6 @@ func (s *session) answer(ctx context.Context, r *request) {
 	response, err := s.respond(ctx, r)
 	switch {
 	case r.cancelled.Load(), response == nil && err == nil:
-	case r.method == listenMethod && s.live.Err() != nil:
-		// Not ended, but cut off: a bridge asks the next daemon again.
 	case err != nil:
 		s.daemon.log.Error("an answer cannot be encoded", "method", r.method, "err", err)
 		s.writeError(r.id, codeInternal, "internal error")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpserver "github.com/mark3labs/mcp-go/server"
@@ -188,13 +189,18 @@ type listener struct {
 	*session
 	request *request
 	acks    chan mcp.JSONRPCNotification
+	// subscribed: it is about something, and lasts until the client withdraws it.
+	subscribed atomic.Bool
 }
 
 // NotificationChannel takes the acknowledgement.
 func (l *listener) NotificationChannel() chan<- mcp.JSONRPCNotification { return l.acks }
 
 // SubscribeToResourceErr subscribes on behalf of the request.
-func (l *listener) SubscribeToResourceErr(uri string) error { return l.watch(uri, l.request) }
+func (l *listener) SubscribeToResourceErr(uri string) error {
+	l.subscribed.Store(true)
+	return l.watch(uri, l.request)
+}
 
 // UnsubscribeFromResource ends what SubscribeToResourceErr began.
 func (l *listener) UnsubscribeFromResource(uri string) {
@@ -223,6 +229,9 @@ func (s *session) listen(ctx context.Context, r *request) ([]byte, error) {
 	// acknowledgement comes before the end.
 	close(l.acks)
 	<-acknowledged
+	if l.subscribed.Load() && s.live.Err() != nil {
+		return nil, nil // not ended, but cut off: a bridge asks the next daemon again
+	}
 	return encodeResponse(r.id, response)
 }
 

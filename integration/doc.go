@@ -15,5 +15,6 @@
 //	TMUX_MCPD_TEST_VECTORS  "any": play the vectors on a tmux other than 3.3a too
 //	TMUX_MCPD_TEST_CHECKS   answers that TestFreshness judges (default 2000)
 //	TMUX_MCPD_TEST_SEED     seed of the changes in the load test
+//	TMUX_MCPD_TEST_SOAK     how long TestSoak runs ("10m"); it is skipped without
 //	TMUX_MCPD_CACHE         where the MCP SDKs are installed (default: .cache)
 package integration

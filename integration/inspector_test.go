@@ -113,9 +113,9 @@ func TestInspector(t *testing.T) {
 }
 
 // conformanceScenarios are those of the suite that ask for nothing but a server.
-// The others want tools, prompts and resources of given names; two look at the HTTP
-// transport, which here would be the adapter's.
-var conformanceScenarios = []string{"server-initialize", "ping", "tools-list"}
+// The others want tools, prompts and resources of given names, or logging, which is
+// not offered; two look at the HTTP transport, which here would be the adapter's.
+var conformanceScenarios = []string{"server-initialize", "ping", "tools-list", "resources-list"}
 
 // TestConformance runs the MCP conformance suite, which speaks HTTP only, through
 // an adapter in front of the daemon's socket.
