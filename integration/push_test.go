@@ -504,8 +504,13 @@ func TestPushToMany(t *testing.T) {
 	// after which the last reader was told, from when the command was sent: its
 	// end would come after that.
 	round := func() time.Duration {
+		// Not faster than the daemon may look: dumps in the background get 2 % of
+		// tmux's time, and changes are merged beyond that.
+		pace := time.NewTicker(30 * time.Millisecond)
+		defer pace.Stop()
 		var took []time.Duration
 		for range n {
+			<-pace.C
 			name++
 			sent := time.Now()
 			control.send(fmt.Sprintf("rename-session -t $0 name-%d", name))
