@@ -67,8 +67,10 @@ type session struct {
 	unsubscribed chan struct{}
 
 	// live ends with the connection, or when the daemon stops. background are
-	// goroutines that end with it.
+	// goroutines that end with it. What has been asked by then is answered until
+	// draining ends.
 	live       context.Context
+	draining   context.Context
 	background sync.WaitGroup
 	updates    updates
 	listens    atomic.Int32 // subscriptions/listen under way
@@ -155,7 +157,7 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 
 	live, end := context.WithCancel(ctx)
 	defer end()
-	s.live = live
+	s.live, s.draining = live, callCtx
 
 	err := s.read(callCtx)
 	end()

@@ -94,7 +94,7 @@ func (s *session) watch(uri string, listen *request) error {
 	s.mu.Unlock()
 	// A client drops what comes before it has been told that it listens.
 	w := &watch{session: s, uri: uri, listen: listen, held: listen != nil}
-	if err := server.subscribe(s.live, w, r); err != nil {
+	if err := server.subscribe(s.draining, w, r); err != nil {
 		return fmt.Errorf("%w: %s", err, uri)
 	}
 	s.mu.Lock()
