@@ -65,6 +65,7 @@ type Daemon struct {
 
 	nextSession atomic.Uint64
 	usage       []usage // of the tools, in the order of tools.All
+	repeats     tools.Repeats
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
