@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -210,14 +211,18 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil, s.deadlineError(ctx)
+			if ctx.Err() == context.DeadlineExceeded {
+				// A client of another version gets this answer for ever.
+				return nil, s.fail(fmt.Errorf("no answer within %v: %w", s.config.Deadline, err))
+			}
+			return nil, ctx.Err()
 		}
 	}
 }
 
 const (
 	exitWaitMin = 2 * time.Millisecond
-	exitWaitMax = 100 * time.Millisecond
+	exitWaitMax = time.Second
 )
 
 // tryOneShot is runOneShot, and ErrServerExited where trying again may tell.

@@ -102,6 +102,7 @@ func newServer(d *Daemon, socket string) *tmuxServer {
 		push:      pusher{poke: make(chan struct{}, 1), looking: make(chan struct{}, 1), watched: make(map[string]*watched)},
 	}
 	s.summary.Store(&modeSummary{})
+	s.lastRequest.Store(time.Now().UnixNano()) // one is about to come: do not forget it before
 	return s
 }
 

@@ -51,11 +51,19 @@ func (c *Config) tmuxPath() (string, error) { return TmuxPath(c.Tmux) }
 // oldest is the oldest tmux that knows all that we need (-N, client flags).
 const oldestTmux = "3.2"
 
-// explain finds out whether a failed command failed because tmux is too old:
-// before 3.2 it answers with its usage, since it has no -N.
+// explain finds out why a command failed that every tmux should know: tmux is
+// too old (before 3.2 it answers with its usage, since it has no -N), or it and
+// the server, started before an upgrade, speak different protocols.
 func (c *Config) explain(ctx context.Context, path string, err error) error {
 	var command *controlmode.CommandError
-	if !errors.As(err, &command) || !strings.HasPrefix(command.Stderr, "usage:") && !strings.Contains(command.Stderr, "unknown option") && !strings.Contains(command.Stderr, "invalid option") {
+	if !errors.As(err, &command) {
+		return err
+	}
+	// The second text is what a 3.6 says to a 3.5a's server.
+	if strings.HasPrefix(command.Stderr, "protocol version mismatch") || strings.HasPrefix(command.Stderr, "open terminal failed") {
+		return fmt.Errorf("%w (the server seems to be of another version than %s: name the tmux that started it with --tmux or TMUX_MCPD_TMUX, or end it with kill-server)", err, path)
+	}
+	if !strings.HasPrefix(command.Stderr, "usage:") && !strings.Contains(command.Stderr, "unknown option") && !strings.Contains(command.Stderr, "invalid option") {
 		return err
 	}
 	out, versionErr := exec.CommandContext(ctx, path, "-V").Output()

@@ -23,14 +23,26 @@ const pushInterval = 250 * time.Millisecond
 // printed: for a machine that does nothing else.
 var strict = os.Getenv("TMUX_MCPD_TEST_STRICT") == "1"
 
+// besideOthers lets a test run beside others, unless it measures.
+func besideOthers(t *testing.T) {
+	if !strict {
+		t.Parallel()
+	}
+}
+
 // changesPerKind is how often each kind of change is made; 200 for a measurement.
 func changesPerKind(t testing.TB) int {
 	return numberFromEnv(t, "TMUX_MCPD_TEST_CHANGES", 20)
 }
 
+// numberFromEnv is a number from the environment, otherwise the given one, or
+// less of it for short tests.
 func numberFromEnv(t testing.TB, name string, otherwise int) int {
 	text := os.Getenv(name)
-	if text == "" {
+	switch {
+	case text == "" && testing.Short():
+		return otherwise / 4
+	case text == "":
 		return otherwise
 	}
 	n, err := strconv.Atoi(text)
@@ -224,13 +236,16 @@ func pushKinds(t *testing.T, s *tmuxServer, home, away string) []pushKind {
 		}
 	}
 	kill := func(int) { s.run("kill-pane", "-t", pane) }
+	// From 3.8 on a pane that is killed need not give its room back to the one
+	// that it was split from, which would be too small after a while.
+	level := func(int) { s.run("select-layout", "-t", home+":0", "even-vertical") }
 	panes := strings.Fields(s.run("list-panes", "-t", home+":0", "-F", "#{pane_id}"))
 	shell := strings.TrimSpace(s.run("new-window", "-d", "-P", "-F", "#{pane_id}", "-t", away+":", "sh"))
 	tty := s.format(away+":0", "#{pane_tty}")
 	other := s.format(away, "#{session_id}")
 	return []pushKind{
-		{name: "split", uri: "tmux://panes", announced: true, program: true, change: split("sleep 9000"), after: kill},
-		{name: "kill", uri: "tmux://panes", announced: true, before: split(""), change: kill},
+		{name: "split", uri: "tmux://panes", announced: true, program: true, before: level, change: split("sleep 9000"), after: kill},
+		{name: "kill", uri: "tmux://panes", announced: true, before: func(i int) { level(i); split("")(i) }, change: kill},
 		{name: "rename", uri: "tmux://sessions", announced: true,
 			change: func(i int) { s.run("rename-session", "-t", other, fmt.Sprintf("name-%d", i)) }},
 		{name: "select-pane", uri: "tmux://panes", announced: true,
@@ -257,6 +272,7 @@ func pushKinds(t *testing.T, s *tmuxServer, home, away string) []pushKind {
 // the client, kind by kind. That each comes, and that none comes without a
 // change, is always asserted; how fast, where nothing else uses the machine.
 func TestPushLatency(t *testing.T) {
+	besideOthers(t)
 	n := changesPerKind(t)
 	s := newTmuxServer(t, "set -g automatic-rename off", "set -g default-shell /bin/sh")
 	s.newSession("second")
@@ -337,6 +353,7 @@ func writeTerminal(t testing.TB, tty, text string) {
 // of a kind that tmux does not announce, while a client reads after each update:
 // what it knows must reach each of the states, or a later one, in time.
 func TestPushLosesNothing(t *testing.T) {
+	besideOthers(t)
 	n := numberFromEnv(t, "TMUX_MCPD_TEST_PUSHES", 200)
 	s := newTmuxServer(t)
 	s.newSession("second")
@@ -389,6 +406,7 @@ func TestPushLosesNothing(t *testing.T) {
 
 // TestPushIsQuiet: what changes none of a resource's rows makes no update.
 func TestPushIsQuiet(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	s.newSession("second")
 	d := startDaemon(t, s.home, nil)
@@ -423,6 +441,7 @@ func TestPushIsQuiet(t *testing.T) {
 
 // TestPushCost prints what a subscriber to a quiet server costs tmux.
 func TestPushCost(t *testing.T) {
+	besideOthers(t)
 	over := 3 * time.Second
 	if changesPerKind(t) >= 200 {
 		over = 10 * time.Second
@@ -461,6 +480,7 @@ func cpuTime(pid int) (time.Duration, bool) {
 // TestPushToMany: clients that never read cost the others nothing, and the
 // daemon no memory.
 func TestPushToMany(t *testing.T) {
+	besideOthers(t)
 	const clients, stuck = 64, 8
 	n := changesPerKind(t)
 	s := newTmuxServer(t)
@@ -532,6 +552,7 @@ func TestPushToMany(t *testing.T) {
 // TestPushToSlowReader: a client that has not read for many changes finds an
 // update, not one per change, and knows the last state after it.
 func TestPushToSlowReader(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	d := startDaemon(t, s.home, nil)
 	eager := newSubscriber(t, d, s.home, "tmux://sessions")
@@ -584,6 +605,7 @@ func (g *gatedReader) Read(p []byte) (int, error) {
 // TestPushOverServers follows a tmux server through its lives: not there yet,
 // started, ended, and replaced by another one at its socket.
 func TestPushOverServers(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxHome(t).server("default")
 	d := startDaemon(t, s.home, nil)
 	c := newSubscriber(t, d, s.home, "tmux://sessions")
@@ -648,6 +670,7 @@ func TestPushOverServers(t *testing.T) {
 
 // TestPushOneShot: where we must not attach, one command a second finds changes.
 func TestPushOneShot(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	term := newTerminal(t, s, 80, 24)
 	defer term.close()
@@ -671,6 +694,7 @@ func TestPushOneShot(t *testing.T) {
 // TestPushEnds: nothing comes after the answer to an unsubscribe, however soon
 // it follows its subscribe.
 func TestPushEnds(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	d := startDaemon(t, s.home, nil)
 	stays := newSubscriber(t, d, s.home, "tmux://sessions")
@@ -707,6 +731,7 @@ func TestPushEnds(t *testing.T) {
 // TestPushOverDaemons: behind a bridge a subscription outlives its daemon, of
 // either kind, and what changes while there is none is told of.
 func TestPushOverDaemons(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	d := startDaemon(t, s.home, nil)
 	c, _ := startStdio(t, s.home, nil, "--socket", d.socket)

@@ -110,6 +110,7 @@ func (w *watcher) wantEnd() {
 // TestListWatch follows a server on a terminal, through what may happen to it,
 // to the daemon and to the terminal.
 func TestListWatch(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	s.newSession("second")
 	d := startDaemon(t, s.home, nil)
@@ -127,10 +128,10 @@ func TestListWatch(t *testing.T) {
 	s.run("kill-pane", "-t", "%2")
 	w.wait("!%2")
 
-	if err := setSize(w.master, 30, 3); err != nil {
+	if err := setSize(w.master, 30, 2); err != nil {
 		t.Fatal(err)
 	}
-	w.wait("… 1 more", "!a new title") // two of three lines fit beside that
+	w.wait("… 2 more", "!a new title") // one of three lines fits beside that
 	if err := setSize(w.master, 120, 20); err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +169,7 @@ func TestListWatch(t *testing.T) {
 // TestListWatchTarget: one session is watched; other sessions do not draw it
 // anew, and when it has gone that is said.
 func TestListWatchTarget(t *testing.T) {
+	besideOthers(t)
 	s := newTmuxServer(t)
 	s.newSession("second")
 	w := startWatcher(t, s.home, nil, "panes", "--watch", "--session", "second", "--socket", s.home.dir+"/none")
@@ -192,6 +194,7 @@ func TestListWatchTarget(t *testing.T) {
 // TestListWatchLines: into a pipe, a line per change, by socket name and filter;
 // the end of the reader ends it, and our client in tmux with it.
 func TestListWatchLines(t *testing.T) {
+	besideOthers(t)
 	h := newTmuxHome(t)
 	s := h.server("named")
 	s.newSession("main")

@@ -128,8 +128,10 @@ func (p *picture) call(mcp *client, tool string, arguments map[string]any, rows 
 // A display shows pictures, each different from the one before.
 type display interface {
 	show(p *picture) error
-	// note tells people something that is no row; "" takes it back.
+	// note tells people what is the matter; "" takes it back. warn tells them
+	// something that holds from now on.
 	note(text string)
+	warn(text string)
 	close()
 }
 
@@ -274,7 +276,7 @@ func (p pipes) Close() error {
 	return p.r.Close()
 }
 
-// noteWriter makes notes of a logger's lines, once it is open: that no daemon
+// noteWriter makes warnings of a logger's lines, once it is open: that no daemon
 // runs to begin with is nothing to speak of.
 type noteWriter struct {
 	display
@@ -289,7 +291,7 @@ func (w *noteWriter) Write(p []byte) (int, error) {
 	if unquoted, err := strconv.Unquote(text); err == nil {
 		text = unquoted
 	}
-	w.note(text)
+	w.warn(text)
 	return len(p), nil
 }
 
@@ -335,40 +337,45 @@ func (l *listing) display(c console) display {
 	out, isFile := c.out.(*os.File)
 	switch {
 	case l.json:
-		return &jsonLines{c: c}
+		return &jsonLines{stderrNotes{c: c}}
 	case isFile && isTerminal(out) && c.getenv("TERM") != "dumb":
-		return newLiveTable(out, c.getenv("NO_COLOR") == "", l.because())
+		return newLiveTable(c, out, l.because())
 	default:
-		return &changeLines{c: c}
+		return &changeLines{stderrNotes: stderrNotes{c: c}}
 	}
 }
 
 // jsonLines prints each answer as one line.
-type jsonLines struct{ c console }
+type jsonLines struct{ stderrNotes }
 
 func (d *jsonLines) show(p *picture) error { return printJSON(d.c.out, p.json) }
-func (d *jsonLines) note(text string)      { noteOnStderr(d.c, text) }
-func (d *jsonLines) close()                {}
 
-func noteOnStderr(c console, text string) {
-	if text != "" {
-		fmt.Fprintln(c.err, "tmux-mcpd: "+printable(text))
-	}
+// stderrNotes keeps notes apart from what programs read.
+type stderrNotes struct {
+	c    console
+	last string // so that what goes on is told once
 }
+
+func (n *stderrNotes) note(text string) {
+	if text != "" && text != n.last {
+		n.warn(text)
+	}
+	n.last = text
+}
+
+func (n *stderrNotes) warn(text string) { fmt.Fprintln(n.c.err, "tmux-mcpd: "+printable(text)) }
+func (n *stderrNotes) close()           {}
 
 // changeLines prints a line per change: + for what is new (at first all), - for
 // what has gone, ~ for each cell that is another one.
 type changeLines struct {
-	c    console
-	last *picture
+	stderrNotes
+	shown *picture
 }
 
-func (d *changeLines) note(text string) { noteOnStderr(d.c, text) }
-func (d *changeLines) close()           {}
-
 func (d *changeLines) show(p *picture) error {
-	_, err := io.WriteString(d.c.out, changes(d.last, p))
-	d.last = p
+	_, err := io.WriteString(d.c.out, changes(d.shown, p))
+	d.shown = p
 	return err
 }
 
@@ -455,6 +462,7 @@ func word(value string) string {
 // liveTable draws a table on a terminal's other screen, and again when it
 // changes or the terminal does.
 type liveTable struct {
+	c       console
 	out     *os.File
 	colour  bool
 	because string
@@ -466,6 +474,7 @@ type liveTable struct {
 	picture *picture
 	changed map[int]bool // the rows that the last change was about
 	notice  string
+	warning string // shown where there is no notice
 	open    bool
 }
 
@@ -482,8 +491,8 @@ const (
 	plain       = "\x1b[0m"
 )
 
-func newLiveTable(out *os.File, colour bool, because string) *liveTable {
-	d := &liveTable{out: out, colour: colour, because: because, stop: make(chan struct{}), done: make(chan struct{})}
+func newLiveTable(c console, out *os.File, because string) *liveTable {
+	d := &liveTable{c: c, out: out, colour: c.getenv("NO_COLOR") == "", because: because, stop: make(chan struct{}), done: make(chan struct{})}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
 	go func() {
@@ -543,6 +552,21 @@ func (d *liveTable) note(text string) {
 	_ = d.draw()
 }
 
+func (d *liveTable) warn(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.warning = text
+	_ = d.draw()
+}
+
+// foot is what stands below the table.
+func (d *liveTable) foot() string {
+	if d.notice != "" {
+		return d.notice
+	}
+	return d.warning
+}
+
 // draw needs mu.
 func (d *liveTable) draw() error {
 	if d.picture == nil {
@@ -572,8 +596,11 @@ func (d *liveTable) lines(width, height int) []string {
 		}
 	}
 	foot := ""
-	if d.notice != "" {
-		foot = d.styled(dim, fitLine(printable(d.notice), width))
+	if text := d.foot(); text != "" {
+		foot = d.styled(dim, fitLine(printable(text), width))
+		if height == 1 {
+			return []string{foot}
+		}
 		height = max(0, height-1)
 	}
 	if height > 0 && len(lines) > height {
@@ -615,8 +642,8 @@ func (d *liveTable) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.leave()
-	if d.notice != "" {
-		fmt.Fprintln(os.Stderr, "tmux-mcpd: "+printable(d.notice))
+	if text := d.foot(); text != "" {
+		fmt.Fprintln(d.c.err, "tmux-mcpd: "+printable(text))
 	}
 }
 

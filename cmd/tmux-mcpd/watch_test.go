@@ -76,6 +76,7 @@ func TestLiveTableLines(t *testing.T) {
 		{"narrow", rows, "", 20, 10, 4, "%3 "},
 		{"very narrow", rows, "a long note", 5, 10, 5, "a lo…"},
 		{"one line", rows, "", 200, 1, 1, "… 4 more"},
+		{"one line beside a note", rows, "gone", 200, 1, 1, "gone"},
 		{"nothing", nil, "", 200, 10, 2, "none (is a tmux server running?)"},
 	}
 	for _, tt := range tests {
@@ -165,7 +166,7 @@ func (p *tty) take(want string) string {
 
 func TestLiveTable(t *testing.T) {
 	p := openTTY(t, 100, 10)
-	d := newLiveTable(p.device, false, "")
+	d := newLiveTable(console{err: io.Discard, lookup: func(string) (string, bool) { return "1", true }}, p.device, "")
 	pane := paneRow{ID: "%1", Session: "$1", Window: "@1", Width: "80", Height: "24", Command: "vim", Path: "/home/me/src", Title: "a rather long title", Active: "1"}
 	if err := d.show(panesPicture(pane)); err != nil {
 		t.Fatal(err)
