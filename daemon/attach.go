@@ -89,6 +89,10 @@ func (s *tmuxServer) tmux() (controlmode.Tmux, error) {
 // the other way) where all its other commands work.
 const attachPatience = 300 * time.Millisecond
 
+// attachTimeout ends an attach that hangs. Its client is in the server all the
+// while, and does not let it end at a kill-server.
+const attachTimeout = 1500 * time.Millisecond
+
 // finishAttach takes over the result of an attach that is under way, waiting
 // for it a while. An attach that failed, or takes longer, is no error: a one-shot
 // command answers.
@@ -130,7 +134,7 @@ func (s *tmuxServer) startAttach(t controlmode.Tmux, session, before string, fil
 	a := &attachment{before: before, begun: time.Now(), done: make(chan struct{})}
 	s.attaching = a
 	s.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
+		ctx, cancel := context.WithTimeout(s.ctx, min(s.config.Deadline, attachTimeout))
 		defer cancel()
 		a.conn, a.err = s.attachTo(ctx, t, session, file, peer)
 		close(a.done)
@@ -201,6 +205,7 @@ func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark
 // runOneShot surveys the server, with further commands if there are any; nil
 // for a server that is not running or has no session.
 func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyReply, error) {
+	begun := time.Now()
 	for wait := exitWaitMin; ; wait = min(2*wait, exitWaitMax) {
 		reply, err := s.tryOneShot(ctx, further)
 		if !errors.Is(err, controlmode.ErrServerExited) {
@@ -208,6 +213,10 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 		}
 		// It was about to end when it took our connection. Whether it has gone,
 		// or another has come, the next attempt tells.
+		if time.Since(begun) > exitPatience {
+			// A server that does not talk to an older program says the same.
+			return nil, s.fail(fmt.Errorf("%w (is it of another version than the tmux program? Restart it, or name its program with --tmux or TMUX_MCPD_TMUX)", err))
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -223,6 +232,9 @@ func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyR
 const (
 	exitWaitMin = 2 * time.Millisecond
 	exitWaitMax = time.Second
+	// Twice this, for the attempt of a request and one of our own before it, is
+	// less than a request's time.
+	exitPatience = attachTimeout + 500*time.Millisecond
 )
 
 // tryOneShot is runOneShot, and ErrServerExited where trying again may tell.

@@ -55,7 +55,10 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 	// The protocol side, with the tools announced as published and as read-only.
-	mcp, readOnlyMCP *mcpserver.MCPServer
+	mcp *mcpserver.MCPServer
+	// readOnlyMCP is made when it is first wanted: making one takes longer than
+	// an answer (0.3 ms), and most processes never want it.
+	readOnlyMCP func() *mcpserver.MCPServer
 	// modernAddition is what results of the modern protocol have more.
 	modernAddition tools.Addition
 
@@ -65,6 +68,7 @@ type Daemon struct {
 
 	nextSession atomic.Uint64
 	usage       []usage // of the tools, in the order of tools.All
+	repeats     tools.Repeats
 
 	// mu guards what follows. It is never held while waiting for tmux or for a
 	// client.
@@ -106,10 +110,11 @@ func New(config Config) *Daemon {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.modernAddition = modernAddition(config.Version)
-	d.readOnlyMCP = newMCP(config.Version, true)
-	d.mcp = newMCP(config.Version, false)
+	d.readOnlyMCP = sync.OnceValue(func() *mcpserver.MCPServer { return newMCP(config.Version, true) })
 	if config.ReadOnlyHints {
-		d.mcp = d.readOnlyMCP
+		d.mcp = d.readOnlyMCP()
+	} else {
+		d.mcp = newMCP(config.Version, false)
 	}
 	return d
 }

@@ -97,7 +97,7 @@ func (s *session) hello(params json.RawMessage) {
 		return
 	}
 	if h.Hints == HintsReadOnly {
-		s.mcp = s.daemon.readOnlyMCP
+		s.mcp = s.daemon.readOnlyMCP()
 	}
 	// Not by the reader: a client that writes on before it reads would wait for
 	// us as we for it.

@@ -24,6 +24,7 @@ type surveyedSession struct {
 	DestroyUnattached string
 	ExitUnattached    bool
 	LastAttached      string
+	Group             string // "" for none
 }
 
 // place chooses the session to attach to, or says why none may be:
@@ -152,7 +153,20 @@ func (s standing) refuge(clients []state.Client, sessions []surveyedSession) str
 			return other.ID
 		}
 	}
-	return "" // all sessions end without us
+	// keep-last and keep-group spare the last session of a group (3.4 on).
+	group := ""
+	for _, session := range sessions {
+		if session.ID == s.me.Session {
+			group = session.Group
+		}
+	}
+	for _, other := range sessions {
+		keeps := strings.HasPrefix(other.DestroyUnattached, "keep-")
+		if other.ID != s.me.Session && keeps && other.Group != "" && (group == "" || other.Group == group) {
+			return other.ID
+		}
+	}
+	return "" // this one is kept, or all end without us
 }
 
 // stoodIn finds the client that a switch-client without -c would have moved if
@@ -186,7 +200,7 @@ const (
 
 var (
 	serverFormat  = strings.Join([]string{serverMark, "#{session_id}", "#{version}", "#{pid}", "#{start_time}"}, "\t")
-	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}", "#{session_last_attached}"}, "\t")
+	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}", "#{session_last_attached}", "#{session_group}"}, "\t")
 )
 
 // surveyArguments are those of the one tmux command that surveys and dumps.
@@ -200,13 +214,13 @@ func surveyArguments(f state.Framing) []string {
 }
 
 func newSurveyedSession(f []string) surveyedSession {
-	return surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on", f[4]}
+	return surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on", f[4], f[5]}
 }
 
 // parseSessions reads the output of list-sessions with sessionFormat.
 func parseSessions(out []byte) (all []surveyedSession) {
 	for line := range strings.Lines(string(out)) {
-		if f := strings.Split(strings.TrimSuffix(line, "\n"), "\t"); f[0] == sessionMark && len(f) == 5 {
+		if f := strings.Split(strings.TrimSuffix(line, "\n"), "\t"); f[0] == sessionMark && len(f) >= 6 {
 			all = append(all, newSurveyedSession(f))
 		}
 	}
@@ -228,7 +242,7 @@ func parseSurvey(out []byte) (panes, clients []byte, v *survey, err error) {
 			}
 			// What follows are panes, whose names may look like anything.
 			return rest, clients, v, nil
-		case f[0] == sessionMark && len(f) == 5:
+		case f[0] == sessionMark && len(f) >= 6:
 			v.Sessions = append(v.Sessions, newSurveyedSession(f))
 		default:
 			clients = append(append(clients, line...), '\n')

@@ -158,6 +158,14 @@ func TestRefuge(t *testing.T) {
 		{"where somebody is", []state.Client{us, terminalAt("$1", "@1")}, []surveyedSession{own, on, no}, "$1"},
 		{"not where another of us is", []state.Client{us, oursAt("$1")}, []surveyedSession{own, on}, ""},
 		{"not where one is suspended", []state.Client{us, suspendedAt("$1", "@1")}, []surveyedSession{own, on}, ""},
+		{"a mate of the group, that is kept then", []state.Client{us}, []surveyedSession{
+			{ID: "$0", DestroyUnattached: "keep-group", Group: "g"}, {ID: "$1", DestroyUnattached: "keep-group", Group: "h"},
+			{ID: "$2", DestroyUnattached: "keep-group", Group: "g"}}, "$2"},
+		{"any group, out of none", []state.Client{us}, []surveyedSession{
+			{ID: "$0", DestroyUnattached: "keep-group"}, {ID: "$1", DestroyUnattached: "keep-group"},
+			{ID: "$2", DestroyUnattached: "keep-group", Group: "g"}}, "$2"},
+		{"the last of its group is kept", []state.Client{us}, []surveyedSession{
+			{ID: "$0", DestroyUnattached: "keep-last", Group: "g"}, {ID: "$1", DestroyUnattached: "keep-last"}}, ""},
 		{"nowhere", []state.Client{us}, []surveyedSession{own, on}, ""},
 	}
 	for _, tt := range tests {
@@ -203,8 +211,9 @@ func TestStoodIn(t *testing.T) {
 }
 
 func TestParseSurvey(t *testing.T) {
+	// A group's name may hold a tab (3.3a), and is only compared.
 	const clients = "C\t/dev/pts/1\t7\t$0\t@0\t0\t0\tattached\toff\t0\t1700000000\n"
-	sessions := "S\t$0\t0\t0\t1700000000\nS\t$1\tkeep-last\t1\t\n"
+	sessions := "S\t$0\t0\t0\t1700000000\t\nS\t$1\tkeep-last\t1\t\tpair\n"
 	// A pane's name may look like any row.
 	panes := "P\t$0\tS\t$5\t0\t0\t\nV\t$5\n"
 	gotPanes, gotClients, v, err := parseSurvey([]byte(clients + sessions + "V\t$1\t3.3a\t42\t1700000001\n" + panes))
@@ -214,7 +223,7 @@ func TestParseSurvey(t *testing.T) {
 	if string(gotPanes) != panes || string(gotClients) != clients {
 		t.Errorf("panes %q, clients %q", gotPanes, gotClients)
 	}
-	want := []surveyedSession{{"$0", "0", false, "1700000000"}, {"$1", "keep-last", true, ""}}
+	want := []surveyedSession{{"$0", "0", false, "1700000000", ""}, {"$1", "keep-last", true, "", "pair"}}
 	if v.Default != "$1" || v.Version != "3.3a" || v.PID != 42 || v.Started != "1700000001" ||
 		len(v.Sessions) != 2 || v.Sessions[0] != want[0] || v.Sessions[1] != want[1] {
 		t.Errorf("survey %+v", v)

@@ -388,7 +388,7 @@ func (s *session) forward() {
 func (s *session) answerCall(ctx context.Context, r *request, tool int, arguments []byte, modern bool) {
 	begun := time.Now()
 	s.callCount.Add(1)
-	result, err := tools.All[tool].Call(ctx, tools.Request{Arguments: arguments, Caller: s.who(), Servers: s.daemon})
+	result, err := tools.All[tool].Call(ctx, tools.Request{Arguments: arguments, Caller: s.who(), Servers: s.daemon, Repeats: &s.daemon.repeats})
 	s.daemon.usage[tool].took(time.Since(begun), err != nil)
 	s.writeOutcome(r, result, err, modern)
 }

@@ -91,6 +91,9 @@ func (p *polling) count() int {
 // mustAnswerRightly compares both tools with tmux.
 func (p *polling) mustAnswerRightly() {
 	p.t.Helper()
+	if err := p.server.home.settle(); err != nil {
+		p.t.Fatal(err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.guest.poll(p.t, p.server, 1)

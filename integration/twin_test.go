@@ -306,7 +306,10 @@ func (tw *twins) mustLiveAlike(when string, begun time.Time) {
 	lag := watchLag()
 	alike, differ := time.Now(), ""
 	for time.Since(alike) < steady && time.Since(begun) < 10*time.Second {
-		host, alone := tw.host.sessionNames(), tw.alone.sessionNames()
+		// Of a group keep-group spares one session, the one that we are in: it has
+		// the windows of its mate.
+		host, alone := tw.host.sessionNames(), strings.ReplaceAll(tw.alone.sessionNames(), "mate", "main")
+		host = strings.ReplaceAll(host, "mate", "main")
 		if host != alone {
 			alike, differ = time.Now(), fmt.Sprintf("with tmux-mcpd %s, without %s", host, alone)
 		}

@@ -28,7 +28,11 @@ type arguments struct {
 	sessionID   argument
 	windowID    argument
 	windowIndex argument
-	filters     json.RawMessage
+	// match is what the filters say; nil lets every row through. Its error is
+	// kept until the target has been resolved: a target that does not exist is
+	// reported first.
+	match    *Filter
+	matchErr error
 }
 
 // parameter ties a name of the contract to its place.
@@ -53,12 +57,28 @@ var (
 // of the protocol, not of the tool.
 var ErrArguments = errors.New("arguments must be a JSON object")
 
-// decodeArguments reads the arguments of the named tool. null counts as absent
+// readArguments reads the arguments of the scope's tool, or remembers them. The
+// filter is the call's own.
+func readArguments(r Request, scope Scope, parameters []parameter) (arguments, error) {
+	if a, ok := r.Repeats.find(scope, r.Arguments); ok {
+		a.match = a.match.Again()
+		return a, nil
+	}
+	a, err := decodeArguments(r, scope, parameters)
+	if err == nil && a.matchErr == nil {
+		r.Repeats.remember(scope, r.Arguments, a)
+		a.match = a.match.Again()
+	}
+	return a, err
+}
+
+// decodeArguments decodes the arguments of the scope's tool. null counts as absent
 // everywhere. A number is taken by its digits, because hosts send indexes as
 // numbers; anything else that is no string is refused, and so is a name that
 // the tool has not, so that a misspelt target never widens the answer.
-func decodeArguments(tool string, r Request, parameters []parameter) (arguments, error) {
+func decodeArguments(r Request, scope Scope, parameters []parameter) (arguments, error) {
 	var a arguments
+	var filters json.RawMessage
 	raw := bytes.TrimSpace(r.Arguments)
 	if len(raw) == 0 || string(raw) == "null" || string(raw) == "{}" {
 		return a, nil
@@ -79,7 +99,7 @@ func decodeArguments(tool string, r Request, parameters []parameter) (arguments,
 			return a, ErrArguments
 		}
 		if name == "filters" {
-			a.filters = value
+			filters = value
 			_, wrong := readFilters(value)
 			problems = append(problems, wrong...)
 			continue
@@ -96,8 +116,9 @@ func decodeArguments(tool string, r Request, parameters []parameter) (arguments,
 		*parameters[i].place(&a) = arg
 	}
 	if len(problems) > 0 {
-		return a, Invalid(tool, r.Caller.Client, problems)
+		return a, Invalid(scope.tool(), r.Caller.Client, problems)
 	}
+	a.match, a.matchErr = CompileFilter(filters, scope)
 	return a, nil
 }
 

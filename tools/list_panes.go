@@ -9,7 +9,7 @@ import (
 // listPanes answers list_panes: the rows of the target that the filters let
 // through, in tmux's order.
 func listPanes(ctx context.Context, r Request) (*Result, error) {
-	args, err := decodeArguments("list_panes", r, paneParameters)
+	args, err := readArguments(r, Panes, paneParameters)
 	if err != nil {
 		return nil, err
 	}
@@ -22,8 +22,8 @@ func listPanes(ctx context.Context, r Request) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		if q.filterErr != nil {
-			return nil, q.filterErr
+		if args.matchErr != nil {
+			return nil, args.matchErr
 		}
 		if q.match == nil {
 			processes, err := q.server.Processes(ctx, panes)

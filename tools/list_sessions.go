@@ -9,7 +9,7 @@ import (
 // listSessions answers list_sessions: the sessions that the filters let
 // through, by name in byte order.
 func listSessions(ctx context.Context, r Request) (*Result, error) {
-	args, err := decodeArguments("list_sessions", r, sessionParameters)
+	args, err := readArguments(r, Sessions, sessionParameters)
 	if err != nil {
 		return nil, err
 	}
@@ -18,8 +18,8 @@ func listSessions(ctx context.Context, r Request) (*Result, error) {
 		return nil, err
 	}
 	return q.run(ctx, func(ctx context.Context, v view) (*Result, error) {
-		if q.filterErr != nil {
-			return nil, q.filterErr
+		if args.matchErr != nil {
+			return nil, args.matchErr
 		}
 		if q.match == nil {
 			return q.server.Memo().allSessions(v.snapshot), nil

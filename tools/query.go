@@ -16,9 +16,6 @@ type query struct {
 	server Server
 	scope  Scope
 	match  *Filter // nil lets every row through
-	// filterErr is kept until the target has been resolved: a target that does
-	// not exist is reported first.
-	filterErr error
 
 	sources   []source // of match's fields, in their order
 	fetch     []string // the fields that are not part of a snapshot
@@ -78,8 +75,7 @@ func newQuery(r Request, args arguments, scope Scope) (*query, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &query{server: server, scope: scope, place: r.Caller.on(server.Socket())}
-	q.match, q.filterErr = CompileFilter(args.filters, scope)
+	q := &query{server: server, scope: scope, match: args.match, place: r.Caller.on(server.Socket())}
 	if q.match != nil {
 		for _, name := range q.match.Fields() {
 			q.sources = append(q.sources, q.source(name))

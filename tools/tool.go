@@ -53,6 +53,7 @@ type Request struct {
 	Arguments json.RawMessage
 	Caller    Caller
 	Servers   Servers
+	Repeats   *Repeats // nil remembers nothing
 }
 
 // A Caller is the client that asks, known by its environment. A variable that
