@@ -34,7 +34,7 @@ func test(ctx context.Context, args []string) error {
 	if err := lint(ctx); err != nil {
 		return err
 	}
-	goTest := append([]string{"test", "-race"}, args...)
+	goTest := append([]string{"test", "-race", "-timeout", "20m"}, args...)
 	if !namesPackages(args) {
 		goTest = append(goTest, "./...")
 	}
