@@ -164,7 +164,9 @@ func (s *tmuxServer) pushChanges() {
 	p := &s.push
 	due := time.NewTimer(s.config.PushInterval)
 	defer due.Stop()
-	var cost time.Duration // of a look, smoothed as that of a dump is
+	// cost is that of a look, smoothed: very slowly up, for a busy machine makes
+	// every look dear, and quickly down.
+	var cost time.Duration
 	for {
 		watching := false
 		select {
@@ -191,7 +193,7 @@ func (s *tmuxServer) pushChanges() {
 			if cost == 0 {
 				cost = took
 			}
-			cost = min(took, cost+cost/8)
+			cost = min(took, cost+cost/64)
 			due.Reset(max(s.config.PushInterval-took, share*cost))
 		}
 	}
