@@ -14,6 +14,10 @@
 //	TMUX_MCPD_TEST_COMMAND  another stdio MCP server for TestVectors/embedded
 //	TMUX_MCPD_TEST_VECTORS  "any": play the vectors on a tmux other than 3.3a too
 //	TMUX_MCPD_TEST_CHECKS   answers that TestFreshness judges (default 2000)
+//	TMUX_MCPD_TEST_CHANGES  changes of each kind that TestPushLatency makes (default 20)
+//	TMUX_MCPD_TEST_PUSHES   changes of TestPushLosesNothing (default 200)
+//	TMUX_MCPD_TEST_STRICT   "1": the figures of the push tests must hold, and these
+//	                        tests run alone
 //	TMUX_MCPD_TEST_SEED     seed of the changes in the load test
 //	TMUX_MCPD_TEST_SOAK     how long TestSoak runs ("10m"); it is skipped without
 //	TMUX_MCPD_CACHE         where the MCP SDKs are installed (default: .cache)

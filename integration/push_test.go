@@ -226,6 +226,11 @@ type pushKind struct {
 	after   func(i int) // makes room for the next one; may be nil
 }
 
+// changePace is the time between two changes that are measured. Not less, for
+// dumps in the background get 2 % of tmux's time: changes that go on for long at
+// a greater pace than that allows are told of later, and merged.
+const changePace = 50 * time.Millisecond
+
 // pushKinds are the changes of TestPushLatency on a server with the sessions
 // home, in which the daemon sits, and away.
 func pushKinds(t *testing.T, s *tmuxServer, home, away string) []pushKind {
@@ -309,7 +314,10 @@ func (k pushKind) measure(t *testing.T, s *tmuxServer, c *subscriber, n int) {
 	}
 	var took []time.Duration
 	early := 0 // updates that were there before the command had ended
+	pace := time.NewTicker(changePace)
+	defer pace.Stop()
 	for i := range n {
+		<-pace.C
 		quietly(k.before, i)
 		k.change(i)
 		ended := time.Now()
@@ -504,8 +512,11 @@ func TestPushToMany(t *testing.T) {
 	// after which the last reader was told, from when the command was sent: its
 	// end would come after that.
 	round := func() time.Duration {
+		pace := time.NewTicker(changePace)
+		defer pace.Stop()
 		var took []time.Duration
 		for range n {
+			<-pace.C
 			name++
 			sent := time.Now()
 			control.send(fmt.Sprintf("rename-session -t $0 name-%d", name))

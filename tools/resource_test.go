@@ -38,3 +38,22 @@ func TestParseResource(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParseResource: what a URI is read as has one form, which is read as the
+// same.
+func FuzzParseResource(f *testing.F) {
+	for _, uri := range []string{"tmux://sessions", "tmux://panes?socket=a%20b", "tmux://session/%241", "tmux://window/@12", "tmux://pane/%253?socket=", "tmux://pane/%3"} {
+		f.Add(uri)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		r, err := ParseResource(uri)
+		if err != nil {
+			return
+		}
+		again, err := ParseResource(r.URI())
+		if err != nil || again.Kind != r.Kind || again.ID != r.ID || again.URI() != r.URI() ||
+			(r.Socket == nil) != (again.Socket == nil) || r.Socket != nil && *r.Socket != *again.Socket {
+			t.Fatalf("%q is %s %q, %q is %s %q: %v", uri, r.Kind.Name, r.ID, r.URI(), again.Kind.Name, again.ID, err)
+		}
+	})
+}

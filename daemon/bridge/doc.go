@@ -2,7 +2,8 @@
 //
 // It copies whole newline-framed JSON-RPC messages from stdin to the daemon and back, and promises the host that a
 // request is answered once, whatever becomes of the daemon: when the connection ends, the bridge connects again, repeats
-// the handshake and asks again what is unanswered (the daemon's tools only read, so asking twice is safe). With no
+// the handshake and the subscriptions, and asks again what is unanswered (the daemon's tools only read, so asking twice
+// is safe). The host is then told that what it is subscribed to may have changed: nobody looked meanwhile. With no
 // daemon to be had it serves the same tools in its own process. It ends with the host: on the end of stdin once
 // everything is answered, on a broken stdout at once.
 //
