@@ -66,6 +66,9 @@ func (f *frameReader) next() ([]byte, error) {
 	}
 }
 
+// more reports whether part of the next frame has been read already.
+func (f *frameReader) more() bool { return f.r.Buffered() > 0 }
+
 func (f *frameReader) line() ([]byte, error) {
 	f.long = nil // a client that once sent a long frame shall not cost us that for ever
 	line, err := f.r.ReadSlice('\n')

@@ -62,6 +62,8 @@ type session struct {
 	greeted bool   // by a hello
 	watches []*watch
 
+	turnover turnover
+
 	// The reader's own: what later requests about subscriptions wait for.
 	subscribing  []chan struct{}
 	unsubscribed chan struct{}
@@ -159,7 +161,7 @@ func (d *Daemon) serveSession(ctx context.Context, stream io.ReadWriteCloser, ca
 	defer end()
 	s.live, s.draining = live, callCtx
 
-	err := s.read(callCtx)
+	err := s.readToEnd(callCtx)
 	end()
 	s.calls.Wait()
 	stream.Close()
@@ -179,8 +181,9 @@ func (s *session) stopReading() {
 	s.stream.Close()
 }
 
-// read reads frames and starts what answers them, until there are no more. A
-// panic ends this client's connection and nobody else's.
+// read reads frames and starts what answers them, until there are no more or
+// another goroutine reads on. A panic ends this client's connection and nobody
+// else's.
 func (s *session) read(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -305,6 +308,9 @@ func (s *session) start(ctx context.Context, r *request) error {
 	s.running[string(r.id)] = r
 	s.mu.Unlock()
 	s.calls.Add(1)
+	if r.method == "" && !s.frames.more() {
+		return s.answerHere(ctx, r)
+	}
 	go s.answer(ctx, r)
 	return nil
 }

@@ -129,6 +129,9 @@ func newMutator(t testing.TB) *mutator {
 	server.newSession("work")
 	server.newSession("build")
 	server.run("split-window", "-d", "-t", permanent, "sleep", "9000")
+	if err := server.home.settle(); err != nil {
+		t.Fatal(err)
+	}
 	return &mutator{server: server, random: rand.New(rand.NewPCG(seed, 1)), history: &history{}}
 }
 
