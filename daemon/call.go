@@ -232,23 +232,9 @@ func (p *scanner) value() []byte {
 // not end. Brackets and braces are counted alike: whether they match is for
 // those to find out who decode it.
 func endOfObject(b []byte) int {
-	depth, inString := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				inString = false
-			}
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
+	for at, depth := range nesting(b) {
+		if depth == 0 {
+			return at + 1
 		}
 	}
 	return -1

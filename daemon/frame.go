@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"iter"
 	"time"
 )
 
@@ -89,26 +90,43 @@ func (f *frameReader) line() ([]byte, error) {
 }
 
 // tooDeep reports whether brackets nest deeper than limit. It need not know
-// whether the frame is valid, only what a bracket inside a string is.
+// whether the frame is valid.
 func tooDeep(frame []byte, limit int) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(frame); i++ {
-		switch c := frame[i]; {
-		case inString:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				inString = false
-			}
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
-			if depth++; depth > limit {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
+	for _, depth := range nesting(frame) {
+		if depth > limit {
+			return true
 		}
 	}
 	return false
+}
+
+// nesting yields the place of each bracket and brace in JSON, with the depth
+// after it. All it knows of JSON is what a bracket inside a string is.
+func nesting(b []byte) iter.Seq2[int, int] {
+	return func(yield func(at, depth int) bool) {
+		depth, inString := 0, false
+		for i := 0; i < len(b); i++ {
+			switch c := b[i]; {
+			case inString:
+				if c == '\\' {
+					i++
+				} else if c == '"' {
+					inString = false
+				}
+				continue
+			case c == '"':
+				inString = true
+				continue
+			case c == '{' || c == '[':
+				depth++
+			case c == '}' || c == ']':
+				depth--
+			default:
+				continue
+			}
+			if !yield(i, depth) {
+				return
+			}
+		}
+	}
 }
