@@ -76,7 +76,7 @@ const (
 // dumpLine is the line of a dump: two commands that tmux runs as one.
 func dumpLine(f state.Framing) string {
 	return listPanes + " -a -F " + controlmode.Quote(f.PaneFormat()) +
-		" ; " + listClients + " -F " + controlmode.Quote(state.ClientFormat())
+		" ; " + listClients + " -F " + controlmode.Quote(state.ClientFormat(controlmode.TermName))
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"tmux-mcpd/controlmode"
 	"tmux-mcpd/daemon/state"
 )
 
@@ -206,7 +207,7 @@ var (
 // surveyArguments are those of the one tmux command that surveys and dumps.
 func surveyArguments(f state.Framing) []string {
 	return []string{
-		listClients, "-F", state.ClientFormat(), ";",
+		listClients, "-F", state.ClientFormat(controlmode.TermName), ";",
 		listSessions, "-F", sessionFormat, ";",
 		displayFormat, "-p", serverFormat, ";",
 		listPanes, "-a", "-F", f.PaneFormat(),

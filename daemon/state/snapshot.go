@@ -75,10 +75,6 @@ type Client struct {
 	Activity          string // when it was last typed in, in seconds
 }
 
-// TermName is the TERM of every control client that a tmux-mcpd starts, by
-// which all of them know each other in #{client_termname}.
-const TermName = "tmux-mcpd"
-
 // The first field of a row tells rows of panes and clients from anything else
 // that may stand in a block, above all from lines that begin with '%'.
 const (
@@ -116,24 +112,28 @@ func (f Framing) PaneFormat() string {
 	return b.String()
 }
 
-// clientColumns are the fields of a client row. The TERM of a client may hold
-// any byte, so only its comparison is asked for.
+// clientColumns are the fields of a client row.
 var clientColumns = []string{
 	"#{client_name}",
 	"#{client_pid}",
 	"#{session_id}",
 	"#{window_id}",
 	"#{client_control_mode}",
-	"#{==:#{client_termname}," + TermName + "}",
+	oursColumn,
 	"#{client_flags}",
 	"#{destroy-unattached}",
 	"#{exit-unattached}",
 	"#{client_activity}",
 }
 
-// ClientFormat is the -F of `list-clients` in a dump.
-func ClientFormat() string {
-	return clientMark + strings.Join(clientColumns, string(separator))
+// oursColumn is where ClientFormat asks whether the client is a tmux-mcpd's. The
+// TERM of a client may hold any byte, so only its comparison is asked for.
+const oursColumn = "#{==:#{client_termname},TERM}"
+
+// ClientFormat is the -F of `list-clients` in a dump. ours is the TERM of every
+// client that a tmux-mcpd starts, by which all of them know each other.
+func ClientFormat(ours string) string {
+	return clientMark + strings.Replace(strings.Join(clientColumns, string(separator)), "TERM", ours, 1)
 }
 
 // Build makes a snapshot of the two blocks of a dump. Rows that are as they

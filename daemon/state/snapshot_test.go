@@ -54,7 +54,7 @@ func (f Framing) block(rows ...testRow) []byte {
 	return []byte(b.String())
 }
 
-// clientRow is what `list-clients -F ClientFormat()` prints for a client.
+// clientRow is what `list-clients -F ClientFormat(…)` prints for a client.
 func clientRow(name, pid, session, window string, ours bool, flags string) string {
 	mine := "0"
 	if ours {
