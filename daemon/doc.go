@@ -59,7 +59,8 @@
 //     Nothing is sent before the attach is over (controlmode, Client.open).
 //   - A switch-client from outside that names no client hits ours, having the
 //     latest activity until somebody types. It is handed on to the client that it
-//     would have hit without us (server.go, handOn). This is the only command of
+//     would have hit without us (server.go, handOn). That and moving our own
+//     client away before it leaves (moveAway: tmux can crash otherwise) are all of
 //     ours that changes anything in tmux.
 //   - Our attach would show in session_last_attached; it is taken out (ours.go).
 //

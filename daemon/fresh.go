@@ -35,7 +35,7 @@ import (
 //
 // The counter is a uint32 and wraps; plus one wraps with it.
 //
-// What this does not prove is bounded by maxAge (see server.interval): choices
+// What this does not prove is bounded by maxAge (see connection.interval): choices
 // made in a prompt, a menu, a popup or customize-mode, the resume of a
 // suspended client, what waits behind a hook that blocks tmux's queue, and from
 // 3.8 on titles, exits, resizes and hang-ups. For these, from 3.8 on, the

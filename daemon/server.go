@@ -206,31 +206,43 @@ func (s *tmuxServer) fail(err error) error {
 func (s *tmuxServer) exchange(h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Deadline)
 	defer cancel()
-	// A connection may end at any moment (attach -d, kill-session, a restart):
-	// what comes after it answers. Only a server that ends connections faster
-	// than they can be used gets to the one-shot path below.
-	for range 3 {
-		c, err := s.connected(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if c == nil {
-			break
-		}
-		snapshot, err := s.ask(ctx, c, h, meanwhile)
-		if err == nil {
-			return snapshot, nil
-		}
-		if !c.ended() && !noSessions(err) {
-			if ctx.Err() != nil {
-				return nil, s.deadlineError(ctx)
-			}
-			return nil, s.fail(err)
-		}
-		s.drop(c)
-		meanwhile = nil
+	var snapshot *state.Snapshot
+	answered, err := s.overConnection(ctx, func(c *connection) (err error) {
+		snapshot, err = s.ask(ctx, c, h, meanwhile)
+		meanwhile = nil // of use for the first connection only
+		return err
+	})
+	if answered || err != nil {
+		return snapshot, err
 	}
 	return s.oneShot(ctx)
+}
+
+// overConnection has tmux asked through our client. It reports false if there is
+// none, so that a one-shot command has to do. The caller holds the turn.
+//
+// A connection may end at any moment (attach -d, kill-session, a restart): the
+// one that comes after it is asked again. Only a server that ends connections
+// faster than they can be used is left to a one-shot command.
+func (s *tmuxServer) overConnection(ctx context.Context, ask func(*connection) error) (answered bool, err error) {
+	for range 3 {
+		c, err := s.connected(ctx)
+		if err != nil || c == nil {
+			return false, err
+		}
+		err = ask(c)
+		switch {
+		case err == nil:
+			return true, nil
+		case c.ended() || noSessions(err):
+			s.drop(c)
+		case ctx.Err() != nil:
+			return false, s.deadlineError(ctx)
+		default:
+			return false, s.fail(err)
+		}
+	}
+	return false, nil
 }
 
 // connected returns the connection to the server that listens at the socket
@@ -315,7 +327,7 @@ func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, s
 // was active last, and that is ours from its attaching until somebody types
 // (3.2a to 3.8); nothing in tmux makes a client stand back. Without this the
 // user's terminal would not move, and the new session would have the variables
-// of update-environment from us. It is the only command of ours that changes
+// of update-environment from us. Beside moveAway it is all of ours that changes
 // anything. A session that was destroyed under us is no switch.
 func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.Snapshot, from string) (*state.Snapshot, error) {
 	client := stoodIn(snapshot.Clients, from)

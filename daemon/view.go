@@ -87,25 +87,14 @@ func (v view) fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 		return nil, nil, err
 	}
 	defer s.endTurn()
-	for range 3 {
-		c, err := s.connected(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		if c == nil {
-			break
-		}
-		snapshot, values, err := s.fetchControl(ctx, c, scope, fields)
-		if err == nil {
-			return snapshot, values, nil
-		}
-		if !c.ended() && !noSessions(err) {
-			if ctx.Err() != nil {
-				return nil, nil, s.deadlineError(ctx)
-			}
-			return nil, nil, s.fail(err)
-		}
-		s.drop(c)
+	var snapshot *state.Snapshot
+	var values [][]string
+	answered, err := s.overConnection(ctx, func(c *connection) (err error) {
+		snapshot, values, err = s.fetchControl(ctx, c, scope, fields)
+		return err
+	})
+	if answered || err != nil {
+		return snapshot, values, err
 	}
 	f := newFraming(scope, fields, s.framing.Mark)
 	reply, err := s.runOneShot(ctx, f.arguments())
@@ -115,7 +104,7 @@ func (v view) fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 	if reply == nil {
 		return s.empty(), nil, nil
 	}
-	values, err := f.parse(reply.extra, reply.snapshot)
+	values, err = f.parse(reply.extra, reply.snapshot)
 	if err != nil {
 		return nil, nil, s.fail(err)
 	}
