@@ -319,13 +319,17 @@ func (k pushKind) measure(t *testing.T, s *tmuxServer, c *subscriber, n int) {
 	for i := range n {
 		<-pace.C
 		quietly(k.before, i)
+		begun := time.Now()
 		k.change(i)
 		ended := time.Now()
 		first, err := c.follow(10 * time.Second)
 		if err != nil {
 			t.Fatalf("change %d of %d is lost: %v", i, n, err)
 		}
-		if first.at.Before(ended) {
+		switch {
+		case first.at.Before(begun):
+			t.Fatalf("an update is left over from before change %d", i) // and would be taken for its own
+		case first.at.Before(ended):
 			early++
 		}
 		took = append(took, max(0, first.at.Sub(ended)))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,6 +154,12 @@ func TestListWatch(t *testing.T) {
 	if !w.screen.wait(givesTerminal, 10*time.Second) {
 		t.Fatalf("stopped without giving the terminal back: %q", w.screen.text())
 	}
+	// A shell goes on with what it has seen stop. Sent earlier, the signal would
+	// be over before the stop.
+	eventually(t, "it has stopped", 10*time.Second, func() (bool, string) {
+		out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(w.cmd.Process.Pid)).Output()
+		return strings.HasPrefix(strings.TrimSpace(string(out)), "T"), fmt.Sprintf("%q %v", out, err)
+	})
 	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
