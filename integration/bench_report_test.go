@@ -75,6 +75,7 @@ func (r *report) machine(t *testing.T) {
 // A series is one thing that is measured in every round.
 type series struct {
 	name                   string
+	scene                  *benchScene
 	lanes                  []func() error
 	p50, p99, daemon, tmux []time.Duration // of each round
 	rate                   []float64       // calls per second
@@ -100,37 +101,40 @@ func median[T time.Duration | float64](values []T) T {
 func micro(d time.Duration) float64 { return float64(d) / 1e3 }
 
 // calls measures the calls on one scene, through socket and bridge, for one
-// client and for sixteen, beside the floors.
+// client and for sixteen, beside the floors. These have a server of their own,
+// of the same size: each control client makes every wake-up of tmux dearer (by
+// half with three more at 200 panes), so both servers have exactly one.
 func (r *report) calls(t *testing.T, panes, perSession int) {
-	s := newBenchScene(t, panes, perSession)
+	s, floors := newBenchScene(t, panes, perSession), newBenchScene(t, panes, perSession)
 	s.serve()
 	var all []*series
-	add := func(name string, lanes []func() error) {
-		all = append(all, &series{name: fmt.Sprintf("%d/%s", panes, name), lanes: lanes})
+	add := func(scene *benchScene, name string, lanes []func() error) {
+		all = append(all, &series{name: fmt.Sprintf("%d/%s", panes, name), scene: scene, lanes: lanes})
 	}
 	for _, clients := range []int{1, 16} {
 		for _, call := range benchCalls {
-			add(fmt.Sprintf("%d/%s/socket", clients, call.name), exchanges(s.dialSocket(call, clients)))
-			add(fmt.Sprintf("%d/%s/echo", clients, call.name), exchanges(s.dialEcho(call, clients)))
+			add(s, fmt.Sprintf("%d/%s/socket", clients, call.name), exchanges(s.dialSocket(call, clients)))
+			add(s, fmt.Sprintf("%d/%s/echo", clients, call.name), exchanges(s.dialEcho(call, clients)))
 			if clients == 1 {
-				add(fmt.Sprintf("%d/%s/bridge", clients, call.name), exchanges(s.dialBridge(call, clients)))
+				add(s, fmt.Sprintf("%d/%s/bridge", clients, call.name), exchanges(s.dialBridge(call, clients)))
 			}
 		}
 	}
-	// A control client more makes every wake-up of tmux dearer, so the floors are
-	// attached all the time and for all alike.
-	add("1/probe", exchanges([]*wire{s.dialControl(benchProbe)}))
+	control := floors.dialControl(benchProbe)
+	add(floors, "1/probe", []func() error{control.exchange})
 	for _, tool := range []string{"list_sessions", "list_panes"} {
-		add("1/"+tool+"/control", exchanges([]*wire{s.dialControl(controlLine(tool))}))
-		add("1/"+tool+"/exec", []func() error{s.execTmux(tool)})
+		same := *control // the same client, asking something else
+		same.line = []byte(controlLine(tool) + "\n")
+		add(floors, "1/"+tool+"/control", []func() error{same.exchange})
+		add(floors, "1/"+tool+"/exec", []func() error{floors.execTmux(tool)})
 		if lanes := s.rival(t, tool); lanes != nil && panes == 20 {
-			add("1/"+tool+"/libtmux-mcp", lanes)
+			add(s, "1/"+tool+"/libtmux-mcp", lanes)
 		}
 	}
 	for range *benchRounds {
 		for _, one := range all {
-			s.measure(one.lanes, *benchSlice/10) // the way is warm, and the cache
-			one.take(s.measure(one.lanes, *benchSlice))
+			one.scene.measure(one.lanes, *benchSlice/10) // the way is warm, and the cache
+			one.take(one.scene.measure(one.lanes, *benchSlice))
 		}
 	}
 	r.medians[fmt.Sprintf("%d/memory", panes)] = float64(s.daemon.residentKB()) / 1024
@@ -145,7 +149,10 @@ func (r *report) calls(t *testing.T, panes, perSession int) {
 		echo := r.medians[one.name[:strings.LastIndex(one.name, "/")+1]+"echo"]
 		ratio, sum := "", ""
 		if echo > 0 {
-			ratio, sum = fmt.Sprintf("%.1f", p50/echo), fmt.Sprintf("%.2f", p50/(echo+probe))
+			ratio = fmt.Sprintf("%.1f", p50/echo)
+		}
+		if echo > 0 && strings.HasPrefix(one.name, fmt.Sprintf("%d/1/", panes)) { // the probe is of one client
+			sum = fmt.Sprintf("%.2f", p50/(echo+probe))
 		}
 		_, label, _ := strings.Cut(one.name, "/")
 		r.printf("| %s | %.0f | %.0f | %s | %s | %.0f | %.0f | %.0f |\n", label, p50, micro(median(one.p99)), ratio, sum,
