@@ -155,7 +155,7 @@ func (s *tmuxServer) attachTo(ctx context.Context, t controlmode.Tmux, session s
 		wake:     make(chan struct{}, 1),
 		since:    time.Now(),
 		framing:  s.framing,
-		dumpLine: dumpLine(s.framing),
+		lines:    dumpLines(s.framing),
 	}
 	var err error
 	if c.client, err = t.Attach(ctx, session, c.notify); err != nil {
@@ -281,10 +281,11 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	snapshot, err := s.framing.Build(panes, clients, s.published.Load())
+	snapshot, err := s.framing.Build(panes, clients, s.published.Load(), 0)
 	if err != nil {
 		return nil, s.fail(err)
 	}
+	v.Clients = snapshot.Clients
 	s.publish(snapshot)
 	s.consider(t, v, file, peer)
 	return &surveyReply{snapshot, extra}, nil

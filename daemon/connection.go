@@ -25,7 +25,7 @@ type connection struct {
 	since      time.Time
 	probe      string // the line that asks for the counter
 	framing    state.Framing
-	dumpLine   string
+	lines      lines
 	schedule   *schedule
 
 	session    string // where our client is
@@ -73,10 +73,16 @@ const (
 	switchClient  = "switchc"
 )
 
-// dumpLine is the line of a dump: two commands that tmux runs as one.
-func dumpLine(f state.Framing) string {
-	return listPanes + " -a -F " + controlmode.Quote(f.PaneFormat()) +
-		" ; " + listClients + " -F " + controlmode.Quote(state.ClientFormat(controlmode.TermName))
+// lines are those of a dump. Each command of it leaves a line in tmux's log, so
+// the clients are asked for only if they may have changed.
+type lines struct {
+	panes string // one command
+	whole string // two commands that tmux runs as one: panes, clients
+}
+
+func dumpLines(f state.Framing) lines {
+	panes := listPanes + " -a -F " + controlmode.Quote(f.PaneFormat())
+	return lines{panes, panes + " ; " + listClients + " -F " + controlmode.Quote(state.ClientFormat(controlmode.TermName))}
 }
 
 const (
@@ -204,15 +210,24 @@ func (c *connection) refresh(ctx context.Context, h how, meanwhile func(context.
 	if h == watchOnly && f.snapshot != nil && c.budget.take(c.cost) > 0 {
 		return f.snapshot, nil
 	}
-	return c.dump(ctx, c.dumpLine, 2, nil)
+	if f.snapshot != nil && !c.urgent.Load() {
+		snapshot, err := c.dump(ctx, c.lines.panes, 1, nil)
+		if !errors.Is(err, state.ErrClients) {
+			return snapshot, err
+		}
+	}
+	return c.dump(ctx, c.lines.whole, 2, nil)
 }
 
-// dump sends a line whose first two commands are a dump, publishes what they
-// say in c.fresh, and hands the replies of further commands to more.
+// dump sends a line that begins with a dump, of n commands, publishes what they
+// say in c.fresh, and hands the replies of further commands to more. A line of
+// one command does not ask for the clients: it is state.ErrClients if it has to.
 func (c *connection) dump(ctx context.Context, line string, n int, more func(*state.Snapshot, []controlmode.Reply) error) (*state.Snapshot, error) {
 	f := &c.fresh
 	hints := c.hints.Load()
-	c.urgent.Store(false)
+	if n > 1 {
+		c.urgent.Store(false)
+	}
 	sent := time.Now()
 	c.counters.dumps.Add(1)
 	replies, err := c.client.DoAll(ctx, line, n)
@@ -227,8 +242,16 @@ func (c *connection) dump(ctx context.Context, line string, n int, more func(*st
 			return nil, c.giveUp(errRefused)
 		}
 	}
-	snapshot, err := c.framing.Build(replies[0].Body, replies[1].Body, f.snapshot)
-	if err != nil {
+	var snapshot *state.Snapshot
+	if n > 1 {
+		snapshot, err = c.framing.Build(replies[0].Body, replies[1].Body, f.snapshot, c.client.PID())
+	} else {
+		snapshot, err = c.framing.BuildPanes(replies[0].Body, f.snapshot, c.client.PID())
+	}
+	switch {
+	case errors.Is(err, state.ErrClients):
+		return nil, err
+	case err != nil:
 		return nil, c.giveUp(err)
 	}
 	f.dumped(snapshot, clean, hints, sent)

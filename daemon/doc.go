@@ -57,6 +57,12 @@
 //     list-panes would change what a dump is.
 //   - Up to 3.3a tmux reads control lines before it has attached the client.
 //     Nothing is sent before the attach is over (controlmode, Client.open).
+//   - We attach to tmux's default session even if a real client is in another one:
+//     the session that a client attaches to becomes the default (place.go).
+//   - Up to 3.6b a control client that is just connecting can crash tmux, and all
+//     sessions with it, if a session is renamed, made or ended meanwhile. There we
+//     attach through a socket of our own, which passes on what the client says
+//     of itself in an order that cannot (controlmode, relay).
 //   - A switch-client from outside that names no client hits ours, having the
 //     latest activity until somebody types. It is handed on to the client that it
 //     would have hit without us (server.go, handOn). That and moving our own

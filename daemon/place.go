@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,11 +34,13 @@ type surveyedSession struct {
 //   - Not where leaving would destroy something: destroy-unattached on for the
 //     session, or exit-unattached on for the server (our client would hold the
 //     server up, and end it when it leaves).
-//   - Best where a real client already is, so that its attached mark changes
+//   - Best in tmux's own default session: a session that a client attaches to
+//     becomes the one that un-targeted commands of others go to, and that must
+//     stay the one it was (shown by TestGuestPolled with two terminals: the
+//     session that a real client is in is the wrong place if it is another).
+//   - Else where a real client already is, so that its attached mark changes
 //     nothing for anybody, and there where one terminal shows the window: tmux
 //     takes the client that came last for the one that a window follows.
-//   - Else tmux's own default session, so that un-targeted commands of others
-//     resolve to where they did before.
 func (v *survey) place() (session, reason string) {
 	if len(v.Sessions) == 0 {
 		return "", "the server has no session"
@@ -53,6 +56,9 @@ func (v *survey) place() (session, reason string) {
 	}
 	if len(free) == 0 {
 		return "", "destroy-unattached is on: a session would be destroyed when we leave"
+	}
+	if slices.Contains(free, v.Default) {
+		return v.Default, ""
 	}
 	shows := make(map[string]int) // window → terminals that show it
 	for _, c := range v.Clients {
@@ -76,13 +82,7 @@ func (v *survey) place() (session, reason string) {
 			best, bestScore = c.Session, score
 		}
 	}
-	switch {
-	case best != "":
-		return best, ""
-	case slices.Contains(free, v.Default):
-		return v.Default, ""
-	}
-	return free[0], ""
+	return cmp.Or(best, free[0]), ""
 }
 
 // off reports whether a destroy-unattached leaves an unattached session alone.
@@ -98,13 +98,16 @@ func off(destroyUnattached string) bool {
 
 // A standing is how our client stands among the clients of its server.
 type standing struct {
-	me    state.Client
-	alone bool // nobody else, other tmux-mcpd aside, is in our session
-	only  bool // nobody else is attached at all
+	me      state.Client
+	destroy string // destroy-unattached of our session
+	exit    bool   // exit-unattached is on
+	alone   bool   // nobody else, other tmux-mcpd aside, is in our session
+	only    bool   // nobody else is attached at all
 }
 
 // standingOf finds our client by its pid; false if it is not there.
-func standingOf(clients []state.Client, pid int) (standing, bool) {
+func standingOf(snapshot *state.Snapshot, pid int) (standing, bool) {
+	clients := snapshot.Clients
 	i := slices.IndexFunc(clients, func(c state.Client) bool { return c.PID == pid })
 	if i < 0 {
 		return standing{}, false
@@ -116,6 +119,9 @@ func standingOf(clients []state.Client, pid int) (standing, bool) {
 			s.alone = s.alone && c.Session != s.me.Session
 		}
 	}
+	if session := snapshot.Session(s.me.Session); session != nil {
+		s.destroy, s.exit = session.DestroyUnattached, session.ExitUnattached
+	}
 	return s, true
 }
 
@@ -125,9 +131,9 @@ func standingOf(clients []state.Client, pid int) (standing, bool) {
 // other client to go first: see refuge.
 func (s standing) mustLeave() (reason string) {
 	switch {
-	case s.me.ExitUnattached && s.only:
+	case s.exit && s.only:
 		return "exit-unattached is on and nobody else is attached"
-	case !off(s.me.DestroyUnattached):
+	case !off(s.destroy):
 		return "destroy-unattached is on for the session"
 	}
 	return ""
@@ -141,7 +147,7 @@ func (s standing) mustLeave() (reason string) {
 // of ten cases in 3.3a, 3.5a and 3.7c, for any control client that is the last of
 // a session with destroy-unattached; not when the client has moved away first.
 func (s standing) refuge(clients []state.Client, sessions []surveyedSession) string {
-	if off(s.me.DestroyUnattached) || !s.alone {
+	if off(s.destroy) || !s.alone {
 		return ""
 	}
 	for _, c := range clients {

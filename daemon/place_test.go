@@ -42,35 +42,39 @@ func TestPlace(t *testing.T) {
 		{"the default session", survey{Default: "$1", Sessions: free("$0", "$1")}, "$1", ""},
 		{"the default is not listed", survey{Default: "$9", Sessions: free("$0", "$1")}, "$0", ""},
 		{"no default", survey{Sessions: free("$0", "$1")}, "$0", ""},
-		{"where a terminal is", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"the default before where a terminal is", survey{Default: "$0", Sessions: free("$0", "$1"),
+			Clients: []state.Client{terminalAt("$1", "@1")}}, "$0", ""},
+		{"where a terminal is", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{terminalAt("$1", "@1")}}, "$1", ""},
-		{"a terminal before a control client", survey{Default: "$0", Sessions: free("$0", "$1", "$2"),
+		{"a terminal before a control client", survey{Sessions: free("$0", "$1", "$2"),
 			Clients: []state.Client{controlAt("$1", "@1"), terminalAt("$2", "@2")}}, "$2", ""},
-		{"a control client before nobody", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"a control client before nobody", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{controlAt("$1", "@1")}}, "$1", ""},
 		// Attaching makes us the latest client of the window, and the window
 		// follows the latest of two terminals that disagree.
-		{"one terminal before two that share a window", survey{Default: "$0", Sessions: free("$0", "$1", "$2"),
+		{"one terminal before two that share a window", survey{Sessions: free("$0", "$1", "$2"),
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$1", "@1"), terminalAt("$2", "@2")}}, "$2", ""},
-		{"two that share a window across sessions", survey{Default: "$0", Sessions: free("$0", "$1", "$2"),
+		{"two that share a window across sessions", survey{Sessions: free("$0", "$1", "$2"),
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$0", "@1"), terminalAt("$2", "@2")}}, "$2", ""},
-		{"two terminals on two windows of one session", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"two terminals on two windows of one session", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$1", "@2")}}, "$1", ""},
-		{"a control client does not disagree", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"a control client does not disagree", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{terminalAt("$0", "@0"), terminalAt("$0", "@0"), controlAt("$1", "@1"), terminalAt("$1", "@1")}}, "$1", ""},
-		{"two that share a window before nobody", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"two that share a window before nobody", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{terminalAt("$1", "@1"), terminalAt("$1", "@1")}}, "$1", ""},
-		{"another tmux-mcpd is no client", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"another tmux-mcpd is no client", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{oursAt("$1")}}, "$0", ""},
-		{"a suspended client is none", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"a suspended client is none", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{suspendedAt("$1", "@1")}}, "$0", ""},
-		{"a suspended client shows no window", survey{Default: "$0", Sessions: free("$0", "$1"),
+		{"a suspended client shows no window", survey{Sessions: free("$0", "$1"),
 			Clients: []state.Client{suspendedAt("$1", "@1"), terminalAt("$1", "@1"), controlAt("$0", "@0")}}, "$1", ""},
 
 		{"exit-unattached", survey{Default: "$0", Sessions: []surveyedSession{{ID: "$0", DestroyUnattached: "off", ExitUnattached: true}}}, "", exit},
 		{"exit-unattached with a terminal", survey{Default: "$0", Sessions: []surveyedSession{{ID: "$0", DestroyUnattached: "off", ExitUnattached: true}},
 			Clients: []state.Client{terminalAt("$0", "@0")}}, "", exit},
 		{"destroy-unattached on the default", survey{Default: "$0", Sessions: append(free("$1"), destroyed("$0", "on"))}, "$1", ""},
+		{"destroy-unattached on the default, a terminal elsewhere", survey{Default: "$0", Sessions: append(free("$1", "$2"), destroyed("$0", "on")),
+			Clients: []state.Client{terminalAt("$2", "@2")}}, "$2", ""},
 		{"destroy-unattached where the terminal is", survey{Default: "$0", Sessions: append(free("$0"), destroyed("$1", "on")),
 			Clients: []state.Client{terminalAt("$1", "@1")}}, "$0", ""},
 		{"destroy-unattached everywhere", survey{Default: "$0", Sessions: []surveyedSession{destroyed("$0", "on"), destroyed("$1", "1")}}, "", destroy},
@@ -91,37 +95,37 @@ func TestPlace(t *testing.T) {
 
 func TestMustLeave(t *testing.T) {
 	const pid = 7
-	me := func(destroy string, exit bool) state.Client {
-		c := oursAt("$0")
-		c.PID, c.DestroyUnattached, c.ExitUnattached = pid, destroy, exit
-		return c
+	us := oursAt("$0")
+	us.PID = pid
+	session := func(destroy string, exit bool) *state.Session {
+		return &state.Session{ID: "$0", DestroyUnattached: destroy, ExitUnattached: exit}
 	}
 	const stays, leaves = false, true
 	tests := []struct {
 		name        string
-		me          state.Client
+		session     *state.Session
 		others      []state.Client
 		leaves      bool
 		alone, only bool
 	}{
-		{"nothing set", me("off", false), nil, stays, true, true},
-		{"destroy-unattached, alone", me("on", false), nil, leaves, true, true},
-		{"destroy-unattached as a flag, alone", me("1", false), nil, leaves, true, true},
-		{"keep-last, alone", me("keep-last", false), nil, leaves, true, true},
-		{"destroy-unattached, another in the session", me("on", false), []state.Client{terminalAt("$0", "@0")}, leaves, false, false},
-		{"destroy-unattached, a control client in the session", me("on", false), []state.Client{controlAt("$0", "@0")}, leaves, false, false},
-		{"destroy-unattached, another elsewhere", me("on", false), []state.Client{terminalAt("$1", "@1")}, leaves, true, false},
-		{"destroy-unattached, another tmux-mcpd", me("on", false), []state.Client{oursAt("$0")}, leaves, true, true},
-		{"destroy-unattached, a suspended client", me("on", false), []state.Client{suspendedAt("$0", "@0")}, leaves, true, true},
-		{"exit-unattached, alone", me("off", true), nil, leaves, true, true},
-		{"exit-unattached, another elsewhere", me("off", true), []state.Client{terminalAt("$1", "@1")}, stays, true, false},
-		{"exit-unattached, another tmux-mcpd elsewhere", me("off", true), []state.Client{oursAt("$1")}, leaves, true, true},
-		{"exit-unattached, another in the session", me("off", true), []state.Client{terminalAt("$0", "@0")}, stays, false, false},
-		{"both, another in the session", me("on", true), []state.Client{terminalAt("$0", "@0")}, leaves, false, false},
+		{"nothing set", session("off", false), nil, stays, true, true},
+		{"destroy-unattached, alone", session("on", false), nil, leaves, true, true},
+		{"destroy-unattached as a flag, alone", session("1", false), nil, leaves, true, true},
+		{"keep-last, alone", session("keep-last", false), nil, leaves, true, true},
+		{"destroy-unattached, another in the session", session("on", false), []state.Client{terminalAt("$0", "@0")}, leaves, false, false},
+		{"destroy-unattached, a control client in the session", session("on", false), []state.Client{controlAt("$0", "@0")}, leaves, false, false},
+		{"destroy-unattached, another elsewhere", session("on", false), []state.Client{terminalAt("$1", "@1")}, leaves, true, false},
+		{"destroy-unattached, another tmux-mcpd", session("on", false), []state.Client{oursAt("$0")}, leaves, true, true},
+		{"destroy-unattached, a suspended client", session("on", false), []state.Client{suspendedAt("$0", "@0")}, leaves, true, true},
+		{"exit-unattached, alone", session("off", true), nil, leaves, true, true},
+		{"exit-unattached, another elsewhere", session("off", true), []state.Client{terminalAt("$1", "@1")}, stays, true, false},
+		{"exit-unattached, another tmux-mcpd elsewhere", session("off", true), []state.Client{oursAt("$1")}, leaves, true, true},
+		{"exit-unattached, another in the session", session("off", true), []state.Client{terminalAt("$0", "@0")}, stays, false, false},
+		{"both, another in the session", session("on", true), []state.Client{terminalAt("$0", "@0")}, leaves, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, ok := standingOf(append(tt.others, tt.me), pid)
+			s, ok := standingOf(&state.Snapshot{Clients: append(tt.others, us), Sessions: []*state.Session{tt.session}}, pid)
 			if !ok || s.me.PID != pid {
 				t.Fatalf("our client is not found: %+v, %v", s, ok)
 			}
@@ -133,17 +137,14 @@ func TestMustLeave(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := standingOf([]state.Client{terminalAt("$0", "@0")}, pid); ok {
+	if _, ok := standingOf(&state.Snapshot{Clients: []state.Client{terminalAt("$0", "@0")}}, pid); ok {
 		t.Error("our client is found where it is not")
 	}
 }
 
 func TestRefuge(t *testing.T) {
 	us := oursAt("$0")
-	us.DestroyUnattached = "on"
 	us.PID = 7
-	tame := us
-	tame.DestroyUnattached = "off"
 	on, no := surveyedSession{ID: "$1", DestroyUnattached: "on"}, surveyedSession{ID: "$2", DestroyUnattached: "off"}
 	own := surveyedSession{ID: "$0", DestroyUnattached: "off"}
 	tests := []struct {
@@ -152,7 +153,6 @@ func TestRefuge(t *testing.T) {
 		sessions []surveyedSession
 		want     string
 	}{
-		{"nothing to fear", []state.Client{tame}, []surveyedSession{own, no}, ""},
 		{"somebody stays", []state.Client{us, terminalAt("$0", "@0")}, []surveyedSession{own, no}, ""},
 		{"a session that stays", []state.Client{us}, []surveyedSession{own, on, no}, "$2"},
 		{"where somebody is", []state.Client{us, terminalAt("$1", "@1")}, []surveyedSession{own, on, no}, "$1"},
@@ -168,9 +168,16 @@ func TestRefuge(t *testing.T) {
 			{ID: "$0", DestroyUnattached: "keep-last", Group: "g"}, {ID: "$1", DestroyUnattached: "keep-last"}}, ""},
 		{"nowhere", []state.Client{us}, []surveyedSession{own, on}, ""},
 	}
+	standing := func(destroy string, clients []state.Client) standing {
+		s, _ := standingOf(&state.Snapshot{Clients: clients, Sessions: []*state.Session{{ID: "$0", DestroyUnattached: destroy}}}, 7)
+		return s
+	}
+	if got := standing("off", []state.Client{us}).refuge([]state.Client{us}, []surveyedSession{own, no}); got != "" {
+		t.Errorf("nothing to fear: refuge() = %q", got)
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, _ := standingOf(tt.clients, 7)
+			s := standing("on", tt.clients)
 			if got := s.refuge(tt.clients, tt.sessions); got != tt.want {
 				t.Errorf("refuge() = %q, want %q", got, tt.want)
 			}
@@ -212,7 +219,7 @@ func TestStoodIn(t *testing.T) {
 
 func TestParseSurvey(t *testing.T) {
 	// A group's name may hold a tab (3.3a), and is only compared.
-	const clients = "C\t/dev/pts/1\t7\t$0\t@0\t0\t0\tattached\toff\t0\t1700000000\n"
+	const clients = "C\t/dev/pts/1\t7\t$0\t@0\t0\t0\tattached\t1700000000\n"
 	sessions := "S\t$0\t0\t0\t1700000000\t\nS\t$1\tkeep-last\t1\t\tpair\n"
 	// A pane's name may look like any row.
 	panes := "P\t$0\tS\t$5\t0\t0\t\nV\t$5\n"

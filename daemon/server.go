@@ -277,25 +277,31 @@ func (s *tmuxServer) connected(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// ask asks tmux through the connection, and leaves if tmux's answer says that
-// our client is in somebody's way.
+// ask asks tmux through the connection.
 func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile func(context.Context, *state.Snapshot)) (*state.Snapshot, error) {
 	old := c.fresh.snapshot
 	snapshot, err := c.refresh(ctx, h, meanwhile)
-	if err != nil {
-		return nil, err
+	if err != nil || snapshot == old {
+		return snapshot, err
 	}
-	if snapshot == old {
-		return snapshot, nil
+	handedOn, err := s.stand(ctx, c, snapshot)
+	if handedOn && err == nil {
+		return s.ask(ctx, c, dump, nil)
 	}
-	me, ok := standingOf(snapshot.Clients, c.client.PID())
+	return snapshot, err
+}
+
+// stand sees to where our client stands by a snapshot that was just dumped, and
+// publishes that. It leaves if our client is in somebody's way. If something has
+// been handed on, the snapshot is out of date.
+func (s *tmuxServer) stand(ctx context.Context, c *connection, snapshot *state.Snapshot) (handedOn bool, err error) {
+	me, ok := standingOf(snapshot, c.client.PID())
 	if ok && me.me.Session != c.session {
 		from := c.session
 		c.session = me.me.Session
-		if snapshot, err = s.handOn(ctx, c, snapshot, from); err != nil {
-			return nil, err
+		if handedOn, err = s.handOn(ctx, c, snapshot, from); handedOn || err != nil {
+			return handedOn, err
 		}
-		me, ok = standingOf(snapshot.Clients, c.client.PID())
 	}
 	s.publish(snapshot)
 	c.lone.Store(ok && me.alone)
@@ -303,13 +309,13 @@ func (s *tmuxServer) ask(ctx context.Context, c *connection, h how, meanwhile fu
 		s.moveAway(ctx, c, me, snapshot)
 		s.leave(c, reason)
 	}
-	return snapshot, nil
+	return false, nil
 }
 
 // moveAway moves our client to a session that it may leave from. That it cannot
 // be done is no reason to stay.
 func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, snapshot *state.Snapshot) {
-	if off(me.me.DestroyUnattached) || !me.alone {
+	if off(me.destroy) || !me.alone {
 		return
 	}
 	r, err := c.do(ctx, listSessions+" -F "+controlmode.Quote(sessionFormat))
@@ -329,17 +335,17 @@ func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, s
 // user's terminal would not move, and the new session would have the variables
 // of update-environment from us. Beside moveAway it is all of ours that changes
 // anything. A session that was destroyed under us is no switch.
-func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.Snapshot, from string) (*state.Snapshot, error) {
+func (s *tmuxServer) handOn(ctx context.Context, c *connection, snapshot *state.Snapshot, from string) (bool, error) {
 	client := stoodIn(snapshot.Clients, from)
 	if client == "" || snapshot.Session(from) == nil {
-		return snapshot, nil
+		return false, nil
 	}
 	s.log.Info("handing a switch-client on", "client", client, "session", c.session)
 	_, err := c.do(ctx, switchClient+" -c "+controlmode.Quote(client)+" -t "+controlmode.Quote(c.session))
-	if err != nil && c.ended() {
-		return nil, err
+	if err != nil && !c.ended() {
+		err = nil // the client has gone
 	}
-	return c.refresh(ctx, dump, nil)
+	return true, err
 }
 
 func (s *tmuxServer) publish(snapshot *state.Snapshot) {

@@ -114,7 +114,7 @@ func (v view) fetch(ctx context.Context, scope tools.Scope, fields []string) (*s
 
 func (s *tmuxServer) fetchControl(ctx context.Context, c *connection, scope tools.Scope, fields []string) (*state.Snapshot, [][]string, error) {
 	f := newFraming(scope, fields, c.framing.Mark)
-	line := c.dumpLine + " ;"
+	line := c.lines.whole + " ;"
 	for _, arg := range f.arguments() {
 		line += " " + controlmode.Quote(arg)
 	}
@@ -126,7 +126,13 @@ func (s *tmuxServer) fetchControl(ctx context.Context, c *connection, scope tool
 	if err != nil {
 		return nil, nil, err
 	}
-	s.publish(snapshot)
+	handedOn, err := s.stand(ctx, c, snapshot)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case handedOn:
+		return s.fetchControl(ctx, c, scope, fields)
+	}
 	s.hideTraces(f, values, snapshot)
 	return snapshot, values, nil
 }

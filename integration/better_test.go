@@ -470,9 +470,6 @@ func testOneMoment(t *testing.T, open func(*tmuxHome, launch) host) {
 	s.run("rename-session", "-t", "$0", "a-0")
 	h := open(s.home, launch{})
 	h.mustList(t, "list_sessions", nil)
-	// Up to 3.6 tmux itself crashes if a session is renamed in the moment in which
-	// a control client attaches (its issue 4980): let that be over.
-	s.waitGuests(1, 5*time.Second)
 	ended := make(chan error, 1)
 	stop := make(chan struct{})
 	t.Cleanup(func() { <-ended })

@@ -190,8 +190,6 @@ var kills = []struct {
 	do   func(w *wreck)
 	// away is set where we stay away from the server afterwards, for a while.
 	away bool
-	// single leaves out the client that serves itself, for a reason of tmux's.
-	single bool
 }{
 	{name: "SIGKILL of our tmux clients", do: func(w *wreck) {
 		for _, g := range w.server.guests() {
@@ -277,11 +275,7 @@ var kills = []struct {
 			w.t.Fatalf("the server is pid %d, was %d", now, pid)
 		}
 	}},
-	// Up to 3.6b tmux crashes if it tells all control clients of something while
-	// another one is just coming (CONTROL_SHOULD_NOTIFY_CLIENT in control-notify.c
-	// takes a client that has no control_state yet). The one thrown out is told of,
-	// the other comes back meanwhile: two were too many in one of twenty cases.
-	{name: "detached again and again", away: true, single: true, do: func(w *wreck) {
+	{name: "detached again and again", away: true, do: func(w *wreck) {
 		// One-shot mode for a while: that is what is wanted of a server, or a
 		// user, that throws us out as often as we come.
 		// The back-off between the attempts before is at most 1.5 s.
@@ -379,11 +373,8 @@ func TestRecovery(t *testing.T) {
 				}
 				clients[fmt.Sprintf("serve %d", i)] = c
 			}
-			guests := 1
-			if !kill.single {
-				clients["embedded"], _ = startStdio(t, server.home, nil, "--embedded")
-				guests = 2
-			}
+			clients["embedded"], _ = startStdio(t, server.home, nil, "--embedded")
+			const guests = 2
 			w := &wreck{newCrowd(t, server, clients), t, d}
 			var answers, attached []time.Duration
 			n := repeats()

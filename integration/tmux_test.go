@@ -78,7 +78,7 @@ func (h *tmuxHome) environ() []string {
 // NAME=value pairs; a bare NAME unsets the variable.
 func (h *tmuxHome) clientEnviron(extra ...string) []string {
 	env := append(scrubbed("TMUX", "LIBTMUX", "LC_"),
-		"TMUX_TMPDIR="+h.tmpdir, "LANG=C.UTF-8", "SHELL=/bin/sh", "TMUX_MCPD_TMUX="+h.guestTmux)
+		"TMUX_TMPDIR="+h.tmpdir, "TMPDIR="+h.dir, "LANG=C.UTF-8", "SHELL=/bin/sh", "TMUX_MCPD_TMUX="+h.guestTmux)
 	for _, e := range extra {
 		name, _, set := strings.Cut(e, "=")
 		env = slices.DeleteFunc(env, func(old string) bool { return strings.HasPrefix(old, name+"=") })

@@ -160,13 +160,7 @@ func TestComingAndGoing(t *testing.T) {
 	s.waitGuests(1, 5*time.Second)
 	var working sync.WaitGroup
 	done := make(chan struct{})
-	// Up to 3.6 tmux itself crashes if one control client goes in the moment in
-	// which another one attaches (its issue 4980).
-	visitors := 1
-	if s.version().AtLeast(3, 7) {
-		visitors = 2
-	}
-	for range visitors {
+	for range 2 {
 		working.Go(func() {
 			for range 6 {
 				h := hostModes[0].open(t, s.home, launch{})

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,7 +217,8 @@ func (s *tmuxServer) processes(t testing.TB) (lines []string) {
 		old := lines
 		lines = nil
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, s.socket) {
+			// Our client may reach the server by a relay, whose socket is in the home.
+			if strings.Contains(line, s.socket) || strings.Contains(line, filepath.Join(s.home.dir, "tmux-mcpd-")) {
 				lines = append(lines, strings.TrimSpace(line))
 			}
 		}

@@ -54,6 +54,10 @@ const (
 	PanePID
 	PaneTitle
 	PaneActive
+	// sessionSeats says, in the row of the active pane of each session's current
+	// window, what an answer and our own manners need to know of the session
+	// beyond its fields: see Session.
+	sessionSeats
 	PaneDead
 	// DeadCommand is pane_current_command, but only of panes whose process has
 	// ended: there it is fixed, and /proc must not be asked (the pid may be
@@ -64,11 +68,12 @@ const (
 
 // A column is one field of a dump.
 type column struct {
-	// name is the format, and the name in filters and in JSON. The one with
-	// braces is no field name and cannot be named in a filter.
+	// name is the format, and the name in filters and in JSON. Those with
+	// braces are no field names and cannot be named in a filter.
 	name string
 	// text may hold any byte: `new-window -n` takes a name as it is, with tabs
-	// and newlines (3.3a). It ends with the framing's mark and not with a tab.
+	// and newlines (3.3a). It ends with the framing's mark and not with a tab. Two
+	// of them never stand side by side: a mark twice ends all rows (extraMark).
 	text bool
 }
 
@@ -102,8 +107,10 @@ var columns = [numColumns]column{
 	PanePID:         {name: "pane_pid"},
 	PaneTitle:       {name: "pane_title", text: true},
 	PaneActive:      {name: "pane_active"},
-	PaneDead:        {name: "pane_dead"},
-	DeadCommand:     {name: "#{?pane_dead,#{pane_current_command},}", text: true},
+	sessionSeats: {text: true, name: "#{?window_active,#{?pane_active," +
+		"#{destroy-unattached} #{exit-unattached} #{session_attached} #{session_attached_list},},}"},
+	PaneDead:    {name: "pane_dead"},
+	DeadCommand: {name: "#{?pane_dead,#{pane_current_command},}", text: true},
 }
 
 // The names of the Request fields.

@@ -2,7 +2,9 @@ package state
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,6 +28,13 @@ type Session struct {
 	Panes    []*Pane
 	// Active is the active pane of the session's current window.
 	Active *Pane
+	// What tmux would do once the session has no clients left.
+	DestroyUnattached string // "off" or "0" where nothing
+	ExitUnattached    bool
+
+	counted string // session_attached as tmux says it
+	clients string // their names, with commas between them
+
 	// JSON is the whole row of list_sessions.
 	JSON Fragment
 }
@@ -49,30 +58,40 @@ type Pane struct {
 func (p *Pane) Value(c Column) string { return p.column[c] }
 
 // seats are the clients that are attached to a session.
-type seats struct{ ours, others int }
+type seats struct {
+	ours, others int
+	self         bool // one of ours is the client that is asking
+}
 
-// attached is session_attached without our own clients. From 3.7 on a client
-// that is leaving is counted a little longer than it is listed, and nobody can
-// tell whose it is: then the list is right.
+// attached is session_attached without our own clients. For some milliseconds
+// it differs from the list of clients while one of them leaves. Up to 3.6 such a
+// client is listed and not counted any more: if it can be one of ours, it is
+// taken for one. From 3.7 on it is counted and not listed any more, and nobody
+// can tell whose it is: then the list is right.
 func (s seats) attached(counted string) string {
 	n, err := strconv.Atoi(counted)
 	if err != nil || n == 0 {
 		return counted
 	}
-	return strconv.Itoa(max(0, min(n-s.ours, s.others)))
+	staying := s.ours
+	if leaving := s.ours + s.others - n; leaving > 0 {
+		mayLeave := s.ours
+		if s.self {
+			mayLeave--
+		}
+		staying -= min(leaving, mayLeave)
+	}
+	return strconv.Itoa(max(0, min(n-staying, s.others)))
 }
 
 // A Client is one client of the server.
 type Client struct {
 	Name, Session, Window string
 	PID                   int
-	Control               bool // a control mode client, not a terminal
-	Ours                  bool // a tmux-mcpd, this process's or another's
-	Attached              bool // counts in session_attached (a suspended one does not)
-	// What tmux would do once this client's session has no clients left.
-	DestroyUnattached string // "off" or "0" where nothing
-	ExitUnattached    bool
-	Activity          string // when it was last typed in, in seconds
+	Control               bool   // a control mode client, not a terminal
+	Ours                  bool   // a tmux-mcpd, this process's or another's
+	Attached              bool   // counts in session_attached (a suspended one does not)
+	Activity              string // when it was last typed in, in seconds
 }
 
 // The first field of a row tells rows of panes and clients from anything else
@@ -121,8 +140,6 @@ var clientColumns = []string{
 	"#{client_control_mode}",
 	oursColumn,
 	"#{client_flags}",
-	"#{destroy-unattached}",
-	"#{exit-unattached}",
 	"#{client_activity}",
 }
 
@@ -137,19 +154,38 @@ func ClientFormat(ours string) string {
 }
 
 // Build makes a snapshot of the two blocks of a dump. Rows that are as they
-// were in prev (which may be nil) are taken from it with their JSON.
-func (f Framing) Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{}
-	var err error
-	if s.Clients, err = parseClients(clients); err != nil {
+// were in prev (which may be nil) are taken from it with their JSON. self is the
+// pid of the client that asked, 0 if none stays.
+func (f Framing) Build(panes, clients []byte, prev *Snapshot, self int) (*Snapshot, error) {
+	all, err := parseClients(clients)
+	if err != nil {
 		return nil, err
 	}
+	return f.build(panes, all, prev, self)
+}
+
+// ErrClients says that a snapshot cannot be made without asking for the clients.
+var ErrClients = errors.New("the clients of the tmux server have changed")
+
+// BuildPanes is Build for a dump that has not asked for the clients, which are
+// taken to be those of prev: ErrClients if the rows tell that they are not.
+func (f Framing) BuildPanes(panes []byte, prev *Snapshot, self int) (*Snapshot, error) {
+	s, err := f.build(panes, prev.Clients, prev, self)
+	if err == nil && !s.clientsStay() {
+		return nil, ErrClients
+	}
+	return s, err
+}
+
+func (f Framing) build(panes []byte, clients []Client, prev *Snapshot, self int) (*Snapshot, error) {
+	s := &Snapshot{Clients: clients}
 	taken := make(map[string]seats)
 	for _, c := range s.Clients {
 		if c.Attached {
 			t := taken[c.Session]
 			if c.Ours {
 				t.ours++
+				t.self = t.self || c.PID == self
 			} else {
 				t.others++
 			}
@@ -189,6 +225,44 @@ func (f Framing) Build(panes, clients []byte, prev *Snapshot) (*Snapshot, error)
 	}
 	s.finish(prev)
 	return s, nil
+}
+
+// clientsStay reports whether the clients are in the sessions that the rows tell,
+// and are as many as tmux counts (a suspended one is not counted). What else
+// there is to know of a client never changes, or is of use only when one has
+// moved (its activity).
+func (s *Snapshot) clientsStay() bool {
+	type told struct {
+		names   []string
+		counted int
+	}
+	known := make(map[string]*told, len(s.Sessions))
+	for _, c := range s.Clients {
+		t := known[c.Session]
+		if t == nil {
+			t = &told{}
+			known[c.Session] = t
+		}
+		t.names = append(t.names, c.Name)
+		if c.Attached {
+			t.counted++
+		}
+	}
+	for _, session := range s.Sessions {
+		t := known[session.ID]
+		delete(known, session.ID)
+		if t == nil {
+			t = &told{}
+		}
+		names := strings.FieldsFunc(session.clients, func(r rune) bool { return r == ',' })
+		slices.Sort(names)
+		slices.Sort(t.names)
+		if session.counted != strconv.Itoa(t.counted) || !slices.Equal(names, t.names) {
+			return false
+		}
+	}
+	delete(known, "") // a client without a session
+	return len(known) == 0
 }
 
 // nextRow splits the next row off a block and its fields into values; nil at
@@ -285,8 +359,7 @@ func parseClients(block []byte) (clients []Client, err error) {
 		c := Client{
 			Name: f[0], Session: f[2], Window: f[3],
 			Control: f[4] == "1", Ours: f[5] == "1",
-			DestroyUnattached: f[7], ExitUnattached: f[8] == "1" || f[8] == "on",
-			Activity: f[9],
+			Activity: f[7],
 		}
 		c.PID, _ = strconv.Atoi(f[1])
 		c.Attached = c.Session != "" && !hasFlag(f[6], "suspended")
@@ -316,6 +389,10 @@ func (s *Snapshot) add(p *Pane) {
 	session.Panes = append(session.Panes, p)
 	if p.column[WindowActive] == "1" && p.column[PaneActive] == "1" && session.Active == nil {
 		session.Active = p
+		if said := strings.SplitN(p.column[sessionSeats], " ", 4); len(said) == 4 {
+			session.DestroyUnattached, session.ExitUnattached = said[0], said[1] == "1" || said[1] == "on"
+			session.counted, session.clients = said[2], said[3]
+		}
 	}
 }
 

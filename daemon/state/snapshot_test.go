@@ -60,12 +60,12 @@ func clientRow(name, pid, session, window string, ours bool, flags string) strin
 	if ours {
 		mine = "1"
 	}
-	return clientMark + strings.Join([]string{name, pid, session, window, "0", mine, flags, "off", "0", "1700000000"}, "\t") + "\n"
+	return clientMark + strings.Join([]string{name, pid, session, window, "0", mine, flags, "1700000000"}, "\t") + "\n"
 }
 
 func build(t *testing.T, prev *Snapshot, clients string, rows ...testRow) *Snapshot {
 	t.Helper()
-	s, err := testFraming.Build(testFraming.block(rows...), []byte(clients), prev)
+	s, err := testFraming.Build(testFraming.block(rows...), []byte(clients), prev, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func (p *Pane) row() []byte { return append(append(bytes.Clone(p.Head.Plain), p.
 // TestPaneFormat: what is asked for is what is read back.
 func TestPaneFormat(t *testing.T) {
 	format := testFraming.PaneFormat()
-	values := strings.NewReplacer("#{?pane_dead,#{pane_current_command},}", "<?>", "#{", "<", "}", ">").Replace(format)
+	values := strings.NewReplacer("#{?pane_dead,#{pane_current_command},}", "<?>", columns[sessionSeats].name, "<seats>", "#{", "<", "}", ">").Replace(format)
 	got := make(testRow)
 	var buf [numColumns][]byte
 	row, rest, err := testFraming.nextRow([]byte(values), &buf)
@@ -98,10 +98,16 @@ func TestPaneFormat(t *testing.T) {
 		t.Fatalf("the format is not read as one row: %v, %q left", err, rest)
 	}
 	for c := range numColumns {
+		if c > 0 && columns[c].text && columns[c-1].text {
+			t.Errorf("columns %d and %d both end with the mark", c-1, c)
+		}
 		got[c] = string(buf[c])
 		want := "<" + columns[c].name + ">"
-		if c == DeadCommand {
+		switch c {
+		case DeadCommand:
 			want = "<?>"
+		case sessionSeats:
+			want = "<seats>"
 		}
 		if got[c] != want {
 			t.Errorf("column %d is %q, want %q", c, got[c], want)
@@ -251,7 +257,7 @@ func TestValuesForgeNothing(t *testing.T) {
 			if c == SessionName {
 				first[c], last[c] = v, v
 			}
-			s, err := testFraming.Build(testFraming.block(first, odd, last), nil, nil)
+			s, err := testFraming.Build(testFraming.block(first, odd, last), nil, nil, 0)
 			if err != nil {
 				t.Errorf("%s %q: %v", columns[c].name, v, err)
 				continue
@@ -268,7 +274,7 @@ func TestValuesForgeNothing(t *testing.T) {
 func TestNotificationsInBlock(t *testing.T) {
 	rows := strings.Split(string(testFraming.block(testRow{}, testRow{PaneID: "%71"})), "\n")
 	block := "%sessions-changed\n" + rows[0] + "\n%session-changed $0 x\n\n%window-add @3\n" + rows[1] + "\n%sessions-changed"
-	s, err := testFraming.Build([]byte(block), []byte("%client-detached /dev/pts/1\n"+clientRow("c", "1", "$0", "@0", false, "")), nil)
+	s, err := testFraming.Build([]byte(block), []byte("%client-detached /dev/pts/1\n"+clientRow("c", "1", "$0", "@0", false, "")), nil, 0)
 	if err != nil || len(s.Panes) != 2 || s.Panes[1].Value(PaneID) != "%71" || len(s.Clients) != 1 {
 		t.Fatalf("%v, %+v", err, s)
 	}
@@ -297,7 +303,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := testFraming.Build([]byte(tt.panes), []byte(tt.clients), nil)
+			s, err := testFraming.Build([]byte(tt.panes), []byte(tt.clients), nil, 0)
 			var row *RowError
 			if !errors.As(err, &row) {
 				t.Fatalf("%v, %+v", err, s)
@@ -453,12 +459,12 @@ func FuzzBuild(f *testing.F) {
 	f.Add(append([]byte("%window-add @1\n\n"), good...), []byte("C\t\t\t\t\t\t\t\t\t\t"))
 	f.Add(good[:len(good)/2], []byte("C"))
 	f.Fuzz(func(t *testing.T, panes, clients []byte) {
-		s, err := testFraming.Build(panes, clients, nil)
+		s, err := testFraming.Build(panes, clients, nil, 0)
 		if err != nil {
 			return
 		}
 		checkSnapshot(t, s)
-		again, err := testFraming.Build(panes, clients, s)
+		again, err := testFraming.Build(panes, clients, s, 0)
 		if err != nil || !again.Same(s) || len(again.Sessions) != len(s.Sessions) {
 			t.Fatalf("%v: not the same the second time", err)
 		}
@@ -487,7 +493,7 @@ func FuzzRow(f *testing.F) {
 			return
 		}
 		row := testRow{SessionName: session, WindowName: window, PaneTitle: title, DeadCommand: command, PaneDead: "1"}
-		s, err := testFraming.Build(testFraming.block(row, testRow{SessionID: "$1", PaneID: "%1"}), nil, nil)
+		s, err := testFraming.Build(testFraming.block(row, testRow{SessionID: "$1", PaneID: "%1"}), nil, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
