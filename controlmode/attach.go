@@ -82,6 +82,10 @@ func (e *CommandError) Unwrap() error {
 type Tmux struct {
 	Path   string // of the program
 	Socket string // as for tmux -S
+
+	// Server is the version of the server, if it is known. It decides how
+	// Attach has to go about it.
+	Server Version
 }
 
 // argv is the only place that builds a tmux command line. Without -u tmux
@@ -176,8 +180,9 @@ type Client struct {
 	cmd    *exec.Cmd
 	stream *stdio
 	stderr headBuffer
+	relay  *relay        // that it reaches the server by, or nil
 	exited chan struct{} // closed when the process is reaped
-	gone   chan struct{} // closed when process, stream and reader are gone
+	gone   chan struct{} // closed when process, relay, stream and reader are gone
 }
 
 // Attach starts a tmux client in control mode that sits in session, an id like
@@ -194,16 +199,28 @@ func (t Tmux) Attach(ctx context.Context, session string, notify func(Notificati
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	c := &Client{exited: make(chan struct{}), gone: make(chan struct{})}
+	var err error
+	if needsRelay(t.Server) && len(t.Socket) <= maxSocketPath {
+		if c.relay, err = newRelay(t.Socket); err != nil {
+			return nil, fmt.Errorf("controlmode: attach: %w", err)
+		}
+		if c.relay != nil {
+			t.Socket = c.relay.socket()
+		}
+	}
 	// Without -E update-environment would take SSH_AUTH_SOCK, DISPLAY … out of
 	// the session for every pane to come, because we have none.
-	cmd, err := t.command(context.Background(),
+	c.cmd, err = t.command(context.Background(),
 		"-C", "attach-session", "-E", "-t", session, "-f", "ignore-size,no-output")
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if err = c.start(notify); err != nil {
+			err = fmt.Errorf("controlmode: attach: %w", err)
+		}
 	}
-	c := &Client{cmd: cmd, exited: make(chan struct{}), gone: make(chan struct{})}
-	if err := c.start(notify); err != nil {
-		return nil, fmt.Errorf("controlmode: attach: %w", err)
+	if err != nil {
+		c.relay.close()
+		return nil, err
 	}
 	if err := c.open(ctx); err != nil {
 		c.Close()
@@ -281,6 +298,7 @@ func (c *Client) stop() {
 		_ = c.cmd.Process.Signal(signal) // it may be gone by now
 	}
 	<-c.exited
+	c.relay.close()
 
 	// The server holds our pipe too, and a server that hangs never closes it.
 	if !within(stopStep, c.Conn.Done()) {
@@ -310,6 +328,9 @@ func (c *Client) explain(err error) error {
 	refusal := c.Conn.refusal
 	c.Conn.mu.Unlock()
 	var exit *ExitError
+	if why := c.relay.failure(); why != nil {
+		return fmt.Errorf("controlmode: attach: %w", why)
+	}
 	if text == "" && refusal != nil {
 		text = string(refusal.Body)
 	}

@@ -85,7 +85,7 @@ func TestAttachRefused(t *testing.T) {
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
-				_, err := Tmux{path, tt.socket}.Attach(testContext(t), "$77", nil)
+				_, err := Tmux{Path: path, Socket: tt.socket}.Attach(testContext(t), "$77", nil)
 				var e *CommandError
 				if !errors.As(err, &e) || !strings.Contains(err.Error(), tt.text) {
 					t.Fatalf("got %v, want %q", err, tt.text)
@@ -108,7 +108,7 @@ func TestAttachRefused(t *testing.T) {
 
 func TestAttachTakesOnlySessionIDs(t *testing.T) {
 	for _, session := range []string{"", "$", "main", "@1", "%1", "$1:0", "$1\n", "-t"} {
-		if _, err := (Tmux{"/nonexistent", "/nonexistent"}).Attach(testContext(t), session, nil); err == nil || !strings.Contains(err.Error(), "session id") {
+		if _, err := (Tmux{Path: "/nonexistent", Socket: "/nonexistent"}).Attach(testContext(t), session, nil); err == nil || !strings.Contains(err.Error(), "session id") {
 			t.Errorf("attach to %q: %v", session, err)
 		}
 	}
@@ -124,8 +124,8 @@ func TestSocketPath(t *testing.T) {
 		{"/" + strings.Repeat("x", maxSocketPath), fmt.Sprintf("has %d bytes, the system takes %d", maxSocketPath+1, maxSocketPath)},
 	} {
 		for what, err := range map[string]error{
-			"run":    second(Tmux{fake, tt.socket}.Run(testContext(t), "ls")),
-			"attach": second(Tmux{fake, tt.socket}.Attach(testContext(t), "$0", nil)),
+			"run":    second(Tmux{Path: fake, Socket: tt.socket}.Run(testContext(t), "ls")),
+			"attach": second(Tmux{Path: fake, Socket: tt.socket}.Attach(testContext(t), "$0", nil)),
 		} {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s with socket %.20q: %v", what, tt.socket, err)
@@ -135,7 +135,7 @@ func TestSocketPath(t *testing.T) {
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("tmux was run with a bad socket path")
 	}
-	if _, err := (Tmux{fake, "/" + strings.Repeat("x", maxSocketPath-1)}).Run(testContext(t), "ls"); err != nil {
+	if _, err := (Tmux{Path: fake, Socket: "/" + strings.Repeat("x", maxSocketPath-1)}).Run(testContext(t), "ls"); err != nil {
 		t.Errorf("longest path: %v", err)
 	}
 }
@@ -185,7 +185,7 @@ func TestAttachFails(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Tmux{fakeTmux(t, tt.script), "/s"}.Attach(testContext(t), "$0", nil)
+			_, err := Tmux{Path: fakeTmux(t, tt.script), Socket: "/s"}.Attach(testContext(t), "$0", nil)
 			if err == nil || !strings.Contains(err.Error(), tt.text) || len(err.Error()) > keepStderr+100 {
 				t.Fatalf("got %.200v, want %q", err, tt.text)
 			}
@@ -194,7 +194,7 @@ func TestAttachFails(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (Tmux{"/nonexistent/tmux", "/s"}).Attach(testContext(t), "$0", nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := (Tmux{Path: "/nonexistent/tmux", Socket: "/s"}).Attach(testContext(t), "$0", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a program: %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestCloseClimbsTheLadder(t *testing.T) {
 	fake := fakeTmux(t, `trap '' TERM; echo $$ >`+mark+`.new; mv `+mark+`.new `+mark+`; while :; do read x || sleep 0.05; done`)
 	ctx, cancel := context.WithCancel(testContext(t))
 	failed := make(chan error, 1)
-	go func() { failed <- second(Tmux{fake, "/s"}.Attach(ctx, "$0", nil)) }()
+	go func() { failed <- second(Tmux{Path: fake, Socket: "/s"}.Attach(ctx, "$0", nil)) }()
 	var pid int
 	eventually(t, "the start of the script", func() bool {
 		text, _ := os.ReadFile(mark)
@@ -406,27 +406,27 @@ func TestLocale(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	out, err := Tmux{fakeTmux(t, `printf '%s\n' "$TERM" "$@"`), "/s"}.Run(testContext(t), "list-panes", "-a")
+	out, err := Tmux{Path: fakeTmux(t, `printf '%s\n' "$TERM" "$@"`), Socket: "/s"}.Run(testContext(t), "list-panes", "-a")
 	if want := "tmux-mcpd\n-u\n-N\n-S\n/s\nlist-panes\n-a\n"; err != nil || string(out) != want {
 		t.Errorf("got %q, %v", out, err)
 	}
-	_, err = Tmux{fakeTmux(t, `echo part; echo "no current target" >&2; exit 7`), "/s"}.Run(testContext(t), "x")
+	_, err = Tmux{Path: fakeTmux(t, `echo part; echo "no current target" >&2; exit 7`), Socket: "/s"}.Run(testContext(t), "x")
 	var e *CommandError
 	if !errors.As(err, &e) || *e != (CommandError{"no current target", 7}) || errors.Is(err, ErrNoServer) {
 		t.Errorf("got %v", err)
 	}
-	_, err = Tmux{fakeTmux(t, `echo "no server running on /s" >&2; exit 1`), "/s"}.Run(testContext(t), "x")
+	_, err = Tmux{Path: fakeTmux(t, `echo "no server running on /s" >&2; exit 1`), Socket: "/s"}.Run(testContext(t), "x")
 	if !errors.Is(err, ErrNoServer) {
 		t.Errorf("got %v", err)
 	}
 	// A path of the user's choice does not change the kind.
-	_, err = Tmux{fakeTmux(t, `echo "error connecting to /(No such file or directory) (Permission denied)" >&2; exit 1`), "/s"}.Run(testContext(t), "x")
+	_, err = Tmux{Path: fakeTmux(t, `echo "error connecting to /(No such file or directory) (Permission denied)" >&2; exit 1`), Socket: "/s"}.Run(testContext(t), "x")
 	if err == nil || errors.Is(err, ErrNoServer) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
 	defer cancel()
-	if _, err := (Tmux{fakeTmux(t, "exec sleep 60"), "/s"}).Run(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := (Tmux{Path: fakeTmux(t, "exec sleep 60"), Socket: "/s"}).Run(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("hanging tmux: %v", err)
 	}
 }
@@ -434,7 +434,7 @@ func TestRun(t *testing.T) {
 // attachAndHang is the helper process of TestParentDeath: it attaches, stops
 // reading, and asks for more than a pipe holds.
 func attachAndHang() {
-	c, err := Tmux{os.Getenv("CONTROLMODE_HELPER"), os.Getenv("CONTROLMODE_SOCKET")}.Attach(context.Background(), "$0",
+	c, err := Tmux{Path: os.Getenv("CONTROLMODE_HELPER"), Socket: os.Getenv("CONTROLMODE_SOCKET")}.Attach(context.Background(), "$0",
 		func(n Notification) {
 			if n.Name == "session-renamed" {
 				select {}

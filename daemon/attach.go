@@ -310,6 +310,7 @@ func (s *tmuxServer) consider(t controlmode.Tmux, v *survey, file socketID, peer
 	}
 	s.summary.Store(&m)
 	if session != "" && s.attaching == nil && s.conn == nil {
+		t.Server = m.Version
 		s.startAttach(t, session, before, file, peer)
 	}
 }
