@@ -126,7 +126,7 @@ func plugIn(path string) {
 	fmt.Printf(`
 Plug it into an MCP host. Claude Code:
 
-    claude mcp add tmux -- %[1]s stdio
+    claude mcp add --scope user tmux -- %[1]s stdio
 
 Most others (Claude Desktop, Cursor, Gemini CLI ...; the README has each one's file):
 

@@ -24,27 +24,36 @@ import (
 type screen struct {
 	name  string
 	lines []string
+	// meanwhile is set where the last line goes on until it is interrupted. It
+	// is done in another terminal, and the screen is shown before and after.
+	meanwhile string
 }
 
 var screens = []screen{
-	{"transcript", []string{
+	{name: "transcript", lines: []string{
 		`tmux-mcpd list panes`,
 		`tmux split-window -d -t work:build -c /usr/share sleep 600`,
 		`tmux-mcpd list panes --window @1     # the next answer has it`,
 		`tmux-mcpd list sessions --json`,
 	}},
-	{"status", []string{`tmux-mcpd status`}},
-	{"doctor", []string{`tmux-mcpd doctor`}},
+	{name: "watch", lines: []string{`tmux-mcpd list panes --watch`}, meanwhile: `tmux new-session -d -s scratch -c /var sleep 600`},
+	{name: "status", lines: []string{`tmux-mcpd status`}},
+	{name: "doctor", lines: []string{`tmux-mcpd doctor`}},
 }
 
 const readme = "README.md"
 
-// The marks between which a screen stands.
-func (s screen) begin() string {
-	return "<!-- " + s.name + ": made by `go run ./cmd/setup transcript`, do not edit -->\n"
+// cut finds the screen's place in a text, and what stands there.
+func (s screen) cut(text []byte) (before, shown, after []byte, found bool) {
+	begin := []byte("<!-- " + s.name + ": made by `go run ./cmd/setup transcript`, do not edit -->\n```console\n")
+	end := []byte("```\n<!-- end of " + s.name + " -->\n")
+	at := bytes.Index(text, begin) + len(begin)
+	length := bytes.Index(text[max(at, 0):], end)
+	if at < len(begin) || length < 0 {
+		return nil, nil, nil, false
+	}
+	return text[:at], text[at : at+length], text[at+length:], true
 }
-
-func (s screen) end() string { return "<!-- end of " + s.name + " -->\n" }
 
 // transcript plays the screens and puts them into the README.
 func transcript(ctx context.Context, root string) error {
@@ -61,24 +70,24 @@ func transcript(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	played, err := playScreens(ctx, root)
+	played, err := playScreens(ctx, filepath.Join(root, binary))
 	if err != nil {
 		return err
 	}
 	for i, s := range screens {
-		before, rest, found := bytes.Cut(text, []byte(s.begin()))
-		_, after, ended := bytes.Cut(rest, []byte(s.end()))
-		if !found || !ended {
+		os.Stdout.Write(played[i])
+		before, _, after, found := s.cut(text)
+		if !found {
 			return fmt.Errorf("%s has no place for the %s", readme, s.name)
 		}
-		os.Stdout.Write(played[i])
-		text = slices.Concat(before, []byte(s.begin()+"```console\n"), played[i], []byte("```\n"+s.end()), after)
+		text = slices.Concat(before, played[i], after)
 	}
 	step("write the screens to %s", readme)
 	return os.WriteFile(readme, text, 0o644)
 }
 
-func playScreens(ctx context.Context, root string) (played [][]byte, err error) {
+// playScreens returns what the screens show of a program.
+func playScreens(ctx context.Context, program string) (played [][]byte, err error) {
 	d, err := startDemo(ctx)
 	if err != nil {
 		return nil, err
@@ -93,7 +102,6 @@ func playScreens(ctx context.Context, root string) (played [][]byte, err error) 
 	path := os.Getenv("PATH")
 	script := fmt.Sprintf("#!/bin/sh\nPATH='%s' exec tmux -u -S '%s' \"$@\"\n", path, d.socket())
 	home := filepath.Join(d.dir, "home")
-	program := filepath.Join(root, binary)
 	for _, file := range []struct {
 		path, text string
 		mode       os.FileMode
@@ -115,10 +123,10 @@ func playScreens(ctx context.Context, root string) (played [][]byte, err error) 
 	defer stop()
 	for _, s := range screens {
 		var output bytes.Buffer
-		if err := reader.show(ctx, &output, s.lines); err != nil {
+		if err := reader.show(ctx, &output, s); err != nil {
 			return nil, err
 		}
-		played = append(played, reader.usualPlaces(output.Bytes(), root))
+		played = append(played, reader.usualPlaces(output.Bytes(), program))
 	}
 	return played, nil
 }
@@ -184,30 +192,88 @@ func (d *demo) serve(ctx context.Context, program string) (stop func(), err erro
 	return stop, nil
 }
 
-// show plays lines on a terminal of 100 columns. A command that fails is shown
-// like any other.
-func (d *demo) show(ctx context.Context, w io.Writer, lines []string) error {
-	for _, line := range lines {
+// show plays a screen.
+func (d *demo) show(ctx context.Context, w io.Writer, s screen) error {
+	for _, line := range s.lines {
 		fmt.Fprintf(w, "$ %s\n", line)
-		cmd := exec.CommandContext(ctx, "sh", "-c", line)
-		cmd.Env = d.env
-		terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 100})
+		if s.meanwhile != "" {
+			return d.watch(ctx, w, line, s.meanwhile)
+		}
+		output, err := d.read(ctx, line)
 		if err != nil {
 			return err
 		}
-		output, _ := io.ReadAll(terminal) // ends with an error when the last process has gone
-		terminal.Close()
-		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", line, err, output)
+		w.Write(output)
+	}
+	return nil
+}
+
+// The terminal on which the screens are played.
+const columns, rows = 100, 40
+
+// read returns what a line prints on a terminal.
+func (d *demo) read(ctx context.Context, line string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", line)
+	cmd.Env = d.env
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: rows, Cols: columns})
+	if err != nil {
+		return nil, err
+	}
+	output, _ := io.ReadAll(terminal) // ends with an error when the last process has gone
+	terminal.Close()
+	if err := cmd.Wait(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", line, err, output)
+	}
+	return bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n")), nil
+}
+
+// watch shows the screen of a line with --watch, and how it looks after another
+// line. What is drawn takes a terminal to become a picture: that is a second
+// tmux server, whose only pane the line runs in. Either picture must be what
+// the line prints without --watch.
+func (d *demo) watch(ctx context.Context, w io.Writer, line, meanwhile string) (err error) {
+	terminal := demo{dir: filepath.Join(d.dir, "terminal"), env: d.env}
+	if err := os.Mkdir(terminal.dir, 0o700); err != nil {
+		return err
+	}
+	if _, err := terminal.tmux(ctx, "-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(columns), "-y", "12",
+		"unset TMUX TMUX_PANE; exec "+line); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, terminal.stop()) }()
+	for _, change := range []string{"", meanwhile} {
+		if change != "" {
+			fmt.Fprintf(w, "# now, in another terminal: %s\n", change)
+			if _, err := d.read(ctx, change); err != nil {
+				return err
+			}
 		}
-		w.Write(bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n")))
+		var picture string
+		for tries := 0; ; tries++ {
+			want, err := d.read(ctx, strings.TrimSuffix(line, " --watch"))
+			if err != nil {
+				return err
+			}
+			if picture, err = terminal.tmux(ctx, "capture-pane", "-p"); err != nil {
+				return err
+			}
+			picture = strings.TrimRight(picture, "\n") + "\n"
+			if picture == string(want) {
+				break
+			}
+			if tries > 100 {
+				return fmt.Errorf("%s shows\n%sand without --watch\n%s", line, picture, want)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		io.WriteString(w, picture)
 	}
 	return nil
 }
 
 // usualPlaces puts the paths that a user would see in the place of the demo's
 // own, and leaves out what belongs to other servers of this machine.
-func (d *demo) usualPlaces(text []byte, root string) []byte {
+func (d *demo) usualPlaces(text []byte, program string) []byte {
 	uid := strconv.Itoa(os.Getuid())
 	var kept []string
 	for line := range strings.Lines(string(text)) {
@@ -216,7 +282,7 @@ func (d *demo) usualPlaces(text []byte, root string) []byte {
 		}
 	}
 	return []byte(strings.NewReplacer(
-		filepath.Join(root, binary), "/usr/local/bin/tmux-mcpd",
+		program, "/usr/local/bin/tmux-mcpd",
 		d.socket(), "/tmp/tmux-1000/default",
 		d.daemonSocket(), "/run/user/1000/tmux-mcpd/mcp.sock",
 		filepath.Join(d.dir, "home"), "/home/me",
