@@ -54,7 +54,7 @@ var noticeable = []string{
 	"tmux list-clients shows it, with the terminal name tmux-mcpd",
 	"an un-targeted switch-client from outside may hit it and is then handed on to your client; an un-targeted display-message or detach-client may hit it until somebody types",
 	"hooks on attaching and detaching run once each per visit; programs that ask for focus events may be told of one",
-	"each reading of the whole list is one line in show-messages and runs hooks on after-list-panes and after-list-clients, if there are any",
+	"each reading of the whole list is one line in show-messages and runs hooks on after-list-panes, if there are any",
 }
 
 // A doctor looks at everything that has to be right for tmux-mcpd to work, and

@@ -63,9 +63,10 @@ func clientRow(name, pid, session, window string, ours bool, flags string) strin
 	return clientMark + strings.Join([]string{name, pid, session, window, "0", mine, flags, "1700000000"}, "\t") + "\n"
 }
 
+// build builds for the client with the pid 11.
 func build(t *testing.T, prev *Snapshot, clients string, rows ...testRow) *Snapshot {
 	t.Helper()
-	s, err := testFraming.Build(testFraming.block(rows...), []byte(clients), prev, 0)
+	s, err := testFraming.Build(testFraming.block(rows...), []byte(clients), prev, 11)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,6 +317,64 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
+// TestBuildPanes: without a block of clients those of the snapshot before hold,
+// as long as the rows say nothing else.
+func TestBuildPanes(t *testing.T) {
+	const pid = 11
+	terminal := clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached")
+	ours := clientRow("client-11", "11", "$0", "@0", true, "attached,control-mode")
+	asleep := clientRow("/dev/pts/2", "12", "$1", "@1", false, "attached,suspended")
+	rows := func(counted, first, second string) []byte {
+		return testFraming.block(
+			testRow{SessionAttached: counted, sessionSeats: "off 0 " + counted + " " + first},
+			testRow{SessionAttached: counted, PaneID: "%9", PaneActive: "0"},
+			testRow{SessionID: "$1", SessionName: "other", PaneID: "%1", sessionSeats: second})
+	}
+	prev, err := testFraming.Build(rows("2", "/dev/pts/1,client-11", "on 1 0 /dev/pts/2"), []byte(terminal+ours+asleep), nil, pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name                   string
+		counted, first, second string
+		changed                bool
+	}{
+		{"nothing new", "2", "/dev/pts/1,client-11", "on 1 0 /dev/pts/2", false},
+		{"another order", "2", "client-11,/dev/pts/1", "on 1 0 /dev/pts/2", false},
+		{"other options", "2", "/dev/pts/1,client-11", "keep-last 0 0 /dev/pts/2", false},
+		{"one has gone", "1", "client-11", "on 1 0 /dev/pts/2", true},
+		{"one has come", "3", "/dev/pts/1,/dev/pts/9,client-11", "on 1 0 /dev/pts/2", true},
+		{"one has moved", "1", "client-11", "on 1 1 /dev/pts/1,/dev/pts/2", true},
+		{"one is leaving", "1", "/dev/pts/1,client-11", "on 1 0 /dev/pts/2", true},
+		{"one has resumed", "2", "/dev/pts/1,client-11", "on 1 1 /dev/pts/2", true},
+		{"one has been replaced", "2", "/dev/pts/9,client-11", "on 1 0 /dev/pts/2", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := testFraming.BuildPanes(rows(tt.counted, tt.first, tt.second), prev, pid)
+			if tt.changed {
+				if !errors.Is(err, ErrClients) {
+					t.Errorf("error %v, want ErrClients", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Panes[0].Value(SessionAttached); got != "1" || len(s.Clients) != 3 {
+				t.Errorf("session_attached %s, %d clients; want 1, 3", got, len(s.Clients))
+			}
+			other, said := s.Session("$1"), strings.Fields(tt.second)
+			if other.DestroyUnattached != said[0] || other.ExitUnattached != (said[1] == "1") {
+				t.Errorf("options %q, %v; want %q", other.DestroyUnattached, other.ExitUnattached, tt.second)
+			}
+		})
+	}
+	// A session that has gone takes its clients along.
+	if _, err := testFraming.BuildPanes(testFraming.block(testRow{sessionSeats: "off 0 2 /dev/pts/1,client-11"}), prev, pid); !errors.Is(err, ErrClients) {
+		t.Errorf("with a session less: %v, want ErrClients", err)
+	}
+}
+
 // TestOursAreNotCounted: session_attached is without every tmux-mcpd.
 func TestOursAreNotCounted(t *testing.T) {
 	ours := clientRow("client-1", "11", "$0", "@0", true, "attached,control-mode,no-output")
@@ -328,6 +387,8 @@ func TestOursAreNotCounted(t *testing.T) {
 		{"two of ours", "2", ours + clientRow("client-2", "12", "$0", "@0", true, "attached"), "0"},
 		{"two terminals and ours", "3", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + clientRow("/dev/pts/2", "12", "$0", "@0", false, "attached") + ours, "2"},
 		{"ours in another session", "1", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + clientRow("client-1", "11", "$1", "@1", true, "attached"), "1"},
+		{"one of ours that is leaving, listed and not counted", "2", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + ours + clientRow("client-2", "12", "$0", "@0", true, "attached"), "1"},
+		{"a terminal that is leaving, listed and not counted", "1", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + ours, "0"},
 		{"one that is leaving, counted and not listed", "3", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + ours, "1"},
 		{"a terminal in a group's other session", "1", clientRow("/dev/pts/1", "10", "$0", "@0", false, "attached") + clientRow("/dev/pts/2", "12", "$1", "@0", false, "attached"), "1"},
 		{"ours suspended, which tmux does not count", "0", clientRow("client-1", "11", "$0", "@0", true, "attached,suspended"), "0"},
