@@ -109,6 +109,51 @@ func TestClientFields(t *testing.T) {
 	check("two", map[string]any{"window_active_clients": "2"}, all...)
 }
 
+// TestSwitchIsHandedOn: a switch-client from outside that names no client meets
+// ours, and moves the terminal all the same before the next answer, whether that
+// comes from the cache or has to be fetched.
+func TestSwitchIsHandedOn(t *testing.T) {
+	filters := map[string]map[string]any{
+		"cached":  nil,
+		"fetched": {"filters": map[string]any{"session_alerts__regex": ""}},
+	}
+	for name, filter := range filters {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, func(t *testing.T, open func(*tmuxHome, launch) host) {
+				s := newTmuxServer(t)
+				s.newSession("other")
+				term := newTerminal(t, s, 100, 30, "attach-session", "-t", "main")
+				h := open(s.home, launch{})
+				h.mustList(t, "list_sessions", nil)
+				s.waitGuests(1, 5*time.Second)
+				h.mustList(t, "list_sessions", filter)
+				for i := range 10 {
+					to := []string{"other", "main"}[i%2]
+					s.run("switch-client", "-t", to)
+					for _, r := range h.mustList(t, "list_sessions", filter) {
+						want := "0"
+						if r["session_name"] == to {
+							want = "1"
+						}
+						if r["session_attached"] != want {
+							t.Errorf("after switch %d to %s: %v has session_attached %v, want %s", i+1, to, r["session_name"], r["session_attached"], want)
+						}
+					}
+					clients, err := s.clients()
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, c := range clients {
+						if c.tty == term.tty && c.session != to {
+							t.Errorf("after switch %d the terminal is in %s, want %s", i+1, c.session, to)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestLastAttached: that we have attached is no answer to when somebody has.
 func TestLastAttached(t *testing.T) {
 	inModes(t, func(t *testing.T, open func(*tmuxHome, launch) host) {
