@@ -28,5 +28,3 @@ require (
 )
 
 replace github.com/santhosh-tekuri/jsonschema/v6 => ./daemon/nojsonschema
-
-replace github.com/google/jsonschema-go => ./daemon/noinference
