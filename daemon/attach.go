@@ -206,9 +206,17 @@ func (s *tmuxServer) extraMark() string { return s.framing.Mark + s.framing.Mark
 // for a server that is not running or has no session.
 func (s *tmuxServer) runOneShot(ctx context.Context, further []string) (*surveyReply, error) {
 	begun := time.Now()
+	odd := 0
 	for wait := exitWaitMin; ; wait = min(2*wait, exitWaitMax) {
 		reply, err := s.tryOneShot(ctx, further)
-		if !errors.Is(err, controlmode.ErrServerExited) {
+		var row *state.RowError
+		switch {
+		case errors.As(err, &row):
+			if odd++; odd < dumpTries {
+				continue
+			}
+			return nil, s.fail(err)
+		case !errors.Is(err, controlmode.ErrServerExited):
 			return reply, err
 		}
 		// It was about to end when it took our connection. Whether it has gone,
@@ -237,7 +245,8 @@ const (
 	exitPatience = attachTimeout + 500*time.Millisecond
 )
 
-// tryOneShot is runOneShot, and ErrServerExited where trying again may tell.
+// tryOneShot is runOneShot, and ErrServerExited or a state.RowError where trying
+// again may tell.
 func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyReply, error) {
 	file, _ := fileID(s.socket)
 	peer, running, err := dialTmux(s.socket)
@@ -279,11 +288,11 @@ func (s *tmuxServer) tryOneShot(ctx context.Context, further []string) (*surveyR
 	out, extra, _ := bytes.Cut(out, []byte(s.extraMark()+"\n"))
 	panes, clients, v, err := parseSurvey(out)
 	if err != nil {
-		return nil, s.fail(err)
+		return nil, err
 	}
 	snapshot, err := s.framing.Build(panes, clients, s.published.Load(), 0)
 	if err != nil {
-		return nil, s.fail(err)
+		return nil, err
 	}
 	v.Clients = snapshot.Clients
 	s.publish(snapshot)

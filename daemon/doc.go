@@ -55,6 +55,9 @@
 //     (daemon/state, Framing).
 //   - tmux's commands are sent by their short names: a user's command-alias for
 //     list-panes would change what a dump is.
+//   - From 3.7 on tmux leaves the rest of a row out when the system has not let it
+//     run for 100 ms in the middle of it. Such a dump is asked for again, and a row
+//     ends with a plain field, whose absence shows (state/fields.go).
 //   - Up to 3.3a tmux reads control lines before it has attached the client.
 //     Nothing is sent before the attach is over (controlmode, Client.open).
 //   - We attach to tmux's default session even if a real client is in another one:

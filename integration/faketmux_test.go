@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,33 @@ func TestFakeInterrupts(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.poll(t, s, 5)
+	})
+}
+
+// TestFakeTruncates: from 3.7 on tmux ends a row in its middle when the system has
+// not let it run for a tenth of a second. It is asked again, and our client stays.
+func TestFakeTruncates(t *testing.T) {
+	inModes(t, func(t *testing.T, open func(*tmuxHome, launch) host) {
+		s := newTmuxServer(t)
+		s.home.fakeTmux("truncates", filepath.Join(s.home.dir, ".truncated"))
+		h := open(s.home, launch{})
+		h.mustList(t, "list_sessions", nil) // by a one-shot command
+		s.waitGuests(1, 5*time.Second)
+		before := s.guests()
+		g := guest{client: h.mcpClient}
+		for range 5 {
+			s.run("split-window", "-d", "-t", "main", "sleep", "9000")
+			h.mustList(t, "list_panes", nil)
+			s.run("set-option", "-p", "-t", "%0", "@x", "yes")
+			h.mustMatch(t, "list_panes", map[string]any{"@x": "yes"}, "%0") // by a fetch
+		}
+		if err := s.home.settle(); err != nil {
+			t.Fatal(err)
+		}
+		g.poll(t, s, 3)
+		if after := s.guests(); !slices.Equal(before, after) {
+			t.Errorf("our clients were %v, are %v", before, after)
+		}
 	})
 }
 

@@ -51,18 +51,21 @@ const (
 	PaneAtTop
 	PaneAtBottom
 	PaneTTY
-	PanePID
 	PaneTitle
 	PaneActive
 	// sessionSeats says, in the row of the active pane of each session's current
 	// window, what an answer and our own manners need to know of the session
 	// beyond its fields: see Session.
 	sessionSeats
-	PaneDead
+	PanePID
 	// DeadCommand is pane_current_command, but only of panes whose process has
 	// ended: there it is fixed, and /proc must not be asked (the pid may be
 	// another's by now).
 	DeadCommand
+	// The last column must be a plain field. From 3.7 on tmux gives up on a row
+	// that has taken it 100 ms, as when the machine has stopped it: what is left
+	// of the row is missing then, but a condition is just empty.
+	PaneDead
 	numColumns
 )
 
@@ -104,13 +107,13 @@ var columns = [numColumns]column{
 	PaneAtTop:       {name: "pane_at_top"},
 	PaneAtBottom:    {name: "pane_at_bottom"},
 	PaneTTY:         {name: "pane_tty"},
-	PanePID:         {name: "pane_pid"},
 	PaneTitle:       {name: "pane_title", text: true},
 	PaneActive:      {name: "pane_active"},
 	sessionSeats: {text: true, name: "#{?window_active,#{?pane_active," +
 		"#{destroy-unattached} #{exit-unattached} #{session_attached} #{session_attached_list},},}"},
-	PaneDead:    {name: "pane_dead"},
+	PanePID:     {name: "pane_pid"},
 	DeadCommand: {name: "#{?pane_dead,#{pane_current_command},}", text: true},
+	PaneDead:    {name: "pane_dead"},
 }
 
 // The names of the Request fields.

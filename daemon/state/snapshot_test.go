@@ -90,6 +90,9 @@ func (p *Pane) row() []byte { return append(append(bytes.Clone(p.Head.Plain), p.
 
 // TestPaneFormat: what is asked for is what is read back.
 func TestPaneFormat(t *testing.T) {
+	if last := columns[numColumns-1]; last.text || strings.HasPrefix(last.name, "#{") {
+		t.Errorf("the last column is %q: a row that tmux gives up on could look whole", last.name)
+	}
 	format := testFraming.PaneFormat()
 	values := strings.NewReplacer("#{?pane_dead,#{pane_current_command},}", "<?>", columns[sessionSeats].name, "<seats>", "#{", "<", "}", ">").Replace(format)
 	got := make(testRow)
@@ -99,6 +102,9 @@ func TestPaneFormat(t *testing.T) {
 		t.Fatalf("the format is not read as one row: %v, %q left", err, rest)
 	}
 	for c := range numColumns {
+		if columns[c].name == "" {
+			t.Errorf("column %d has no name", c)
+		}
 		if c > 0 && columns[c].text && columns[c-1].text {
 			t.Errorf("columns %d and %d both end with the mark", c-1, c)
 		}
