@@ -33,7 +33,7 @@ dist:
 # Measure everything beside what it cannot beat, and what of the promised figures
 # is met: ten minutes on a quiet machine.
 bench:
-	go test -run '^TestBenchReport$$' -bench-report - -timeout 30m ./integration
+	go test ./integration -v -run '^TestBenchReport$$' -timeout 30m -bench-report -
 
 clean:
 	rm -rf bin dist

@@ -27,7 +27,7 @@ var (
 // else the machine does meets all alike, and prints Markdown tables and what of
 // the promised figures is met.
 //
-//	go test -run TestBenchReport -bench-report - ./integration
+//	go test ./integration -v -run TestBenchReport -bench-report -
 func TestBenchReport(t *testing.T) {
 	if *benchReport == "" {
 		t.Skip("no -bench-report")

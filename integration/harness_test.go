@@ -142,16 +142,20 @@ var buildProduct = sync.OnceValues(func() (string, error) {
 	return path, build(path, "")
 })
 
-// build makes a tmux-mcpd that calls itself by a version, "" for what Go knows.
+// build makes a tmux-mcpd that calls itself by a version, "" for what Go knows:
+// as make dist does, but for the race detector, which needs cgo.
 func build(path, version string) error {
-	args := []string{"build", "-o", path}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
+	flags := "-s -w"
 	if version != "" {
-		args = append(args, "-ldflags=-X main.version="+version)
+		flags += " -X main.version=" + version
 	}
-	cmd := exec.Command("go", append(args, "./cmd/tmux-mcpd")...)
+	args := []string{"build", "-trimpath", "-ldflags", flags, "-o", path}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if raceEnabled {
+		cmd = exec.Command("go", append(args, "-race")...)
+	}
+	cmd.Args = append(cmd.Args, "./cmd/tmux-mcpd")
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
