@@ -109,6 +109,28 @@ func TestClientFields(t *testing.T) {
 	check("two", map[string]any{"window_active_clients": "2"}, all...)
 }
 
+// TestIdleDetach: our client leaves when nobody has asked for as long as the
+// daemon was told, and comes back with the next question.
+func TestIdleDetach(t *testing.T) {
+	s := newTmuxServer(t)
+	newTerminal(t, s, 100, 30, "attach-session", "-t", "main") // else a minute is the most
+	d := startDaemon(t, s.home, []string{"TMUX_MCPD_IDLE_DETACH=1500ms"})
+	c, err := d.dial(t, map[string]string{"TMUX_TMPDIR": s.home.tmpdir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c.mustList(t, "list_sessions", nil)
+		s.waitGuests(1, 5*time.Second)
+		asked := time.Now()
+		c.mustList(t, "list_sessions", nil)
+		s.waitGuests(0, 10*time.Second)
+		if stayed := time.Since(asked); stayed < time.Second {
+			t.Errorf("our client has left after %v", stayed)
+		}
+	}
+}
+
 // TestSwitchIsHandedOn: a switch-client from outside that names no client meets
 // ours, and moves the terminal all the same before the next answer, whether that
 // comes from the cache or has to be fetched.

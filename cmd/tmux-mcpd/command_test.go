@@ -144,6 +144,9 @@ func TestUsageErrors(t *testing.T) {
 		{"stdio extra", "extra"},
 		{"stdio --hints write", `--hints is "write"`},
 		{"serve --socket", "needs an argument"},
+		{"serve --idle-detach never", "invalid duration"},
+		{"serve --idle-detach -1s", "the least is 0"},
+		{"stdio --push-interval 1ms", "the least is 10ms"},
 		{"list", "sessions or panes"},
 		{"list windows", `cannot list "windows"`},
 		{"list panes extra", "extra"},
@@ -168,9 +171,11 @@ func TestUsageErrors(t *testing.T) {
 			}
 		})
 	}
-	code, _, stderr := execute(map[string]string{hintsVariable: "yes"}, "stdio")
-	if code != exitUsage || !strings.Contains(stderr, hintsVariable) {
-		t.Errorf("wrong %s: exit code %d, stderr %q", hintsVariable, code, stderr)
+	for _, variable := range []string{hintsVariable, "TMUX_MCPD_IDLE_DETACH", "TMUX_MCPD_PUSH_INTERVAL"} {
+		code, _, stderr := execute(map[string]string{variable: "yes"}, "stdio")
+		if code != exitUsage || !strings.Contains(stderr, variable) {
+			t.Errorf("wrong %s: exit code %d, stderr %q", variable, code, stderr)
+		}
 	}
 }
 

@@ -187,7 +187,7 @@ func (l *listing) answer(ctx context.Context, c console, ask func(mcp *client, w
 	} else {
 		ours, theirs := net.Pipe()
 		served := make(chan struct{})
-		d := l.place.embedded(c, c.log(slog.LevelError), false)
+		d := l.place.embedded(c, c.log(slog.LevelError), false, defaultTimes)
 		go func() {
 			defer close(served)
 			d.ServeConn(ctx, theirs, daemon.CallerFrom(c.lookup)) // its error reaches us as a closed stream

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,18 +34,59 @@ func (p place) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // embedded is a daemon inside this process, for when none can be reached.
-func (p place) embedded(c console, log *slog.Logger, readOnly bool) *daemon.Daemon {
-	return daemon.New(p.config(c, log, readOnly))
+func (p place) embedded(c console, log *slog.Logger, readOnly bool, t times) *daemon.Daemon {
+	return daemon.New(p.config(c, log, readOnly, t))
 }
 
-func (p place) config(c console, log *slog.Logger, readOnly bool) daemon.Config {
+func (p place) config(c console, log *slog.Logger, readOnly bool, t times) daemon.Config {
 	tmux := p.tmux
 	if tmux == "" {
 		tmux = c.getenv("TMUX_MCPD_TMUX")
 	}
 	return daemon.Config{
 		Tmux: tmux, Version: versionText(), Log: log, ReadOnlyHints: readOnly,
-		IdleDetach: daemon.DefaultIdleDetach,
+		IdleDetach: t.idleDetach, PushInterval: t.pushInterval,
+	}
+}
+
+// times are how long and how often a daemon does what it does unasked.
+type times struct{ idleDetach, pushInterval time.Duration }
+
+var defaultTimes = times{daemon.DefaultIdleDetach, daemon.DefaultPushInterval}
+
+// minPushInterval bounds what subscribers can cost tmux.
+const minPushInterval = 10 * time.Millisecond
+
+// addTimesFlags adds --idle-detach and --push-interval. The returned function
+// gives their values after parsing.
+func addTimesFlags(cmd *cobra.Command, c console) (values func() (times, error)) {
+	t := defaultTimes
+	flags := []struct {
+		value                 *time.Duration
+		name, variable, usage string
+	}{
+		{&t.idleDetach, "idle-detach", "TMUX_MCPD_IDLE_DETACH", "leave a tmux server that nobody has asked about for this `duration`; 0 for never"},
+		{&t.pushInterval, "push-interval", "TMUX_MCPD_PUSH_INTERVAL", "while somebody is subscribed look at intervals of this `duration` for what tmux does not announce"},
+	}
+	for _, flag := range flags {
+		cmd.Flags().DurationVar(flag.value, flag.name, *flag.value, flag.usage+" (or $"+flag.variable+")")
+		completeFlag(cmd, flag.name, fixed(flag.value.String()))
+	}
+	return func() (times, error) {
+		for _, flag := range flags {
+			if value := c.getenv(flag.variable); value != "" && !cmd.Flags().Changed(flag.name) {
+				if err := cmd.Flags().Set(flag.name, value); err != nil {
+					return t, usagef("%s is %q; it must be a duration like 10m or 250ms", flag.variable, value)
+				}
+			}
+		}
+		switch {
+		case t.idleDetach < 0:
+			return t, usagef("--idle-detach is %v; the least is 0, for never", t.idleDetach)
+		case t.pushInterval < minPushInterval:
+			return t, usagef("--push-interval is %v; the least is %v", t.pushInterval, minPushInterval)
+		}
+		return t, nil
 	}
 }
 

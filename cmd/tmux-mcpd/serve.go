@@ -28,8 +28,13 @@ user's runtime directory. A socket handed over by systemd is taken as it is.`,
 	}
 	p.addFlags(cmd)
 	readOnly := addHintsFlag(cmd, c)
+	times := addTimesFlags(cmd, c)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		readOnly, err := readOnly()
+		if err != nil {
+			return err
+		}
+		times, err := times()
 		if err != nil {
 			return err
 		}
@@ -49,7 +54,7 @@ user's runtime directory. A socket handed over by systemd is taken as it is.`,
 			defer close(stopping)
 			notify(log, sd.SdNotifyStopping)
 		})
-		if err := daemon.New(p.config(c, log, readOnly)).Serve(ctx, listener); err != nil {
+		if err := daemon.New(p.config(c, log, readOnly, times)).Serve(ctx, listener); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 		if ctx.Err() != nil {

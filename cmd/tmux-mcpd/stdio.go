@@ -33,8 +33,13 @@ means from LIBTMUX_SOCKET_PATH, LIBTMUX_SOCKET, TMUX or TMUX_TMPDIR.`,
 	p.addFlags(cmd)
 	cmd.Flags().BoolVar(&alone, "embedded", false, "do not look for a daemon: serve the tools in this process")
 	readOnly := addHintsFlag(cmd, c)
+	times := addTimesFlags(cmd, c)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		readOnly, err := readOnly()
+		if err != nil {
+			return err
+		}
+		times, err := times()
 		if err != nil {
 			return err
 		}
@@ -49,7 +54,7 @@ means from LIBTMUX_SOCKET_PATH, LIBTMUX_SOCKET, TMUX or TMUX_TMPDIR.`,
 			Hello:   hello,
 			Version: versionText(),
 			Embedded: func(ctx context.Context, stream io.ReadWriteCloser) error {
-				return p.embedded(c, log, readOnly).ServeConn(ctx, stream, daemon.CallerFrom(c.lookup))
+				return p.embedded(c, log, readOnly, times).ServeConn(ctx, stream, daemon.CallerFrom(c.lookup))
 			},
 			Log: log,
 		}

@@ -242,7 +242,7 @@ func (l *listing) connection(ctx context.Context, c console, notes *noteWriter) 
 		Hello:   c.hello(false),
 		Version: versionText(),
 		Embedded: func(ctx context.Context, stream io.ReadWriteCloser) error {
-			return l.place.embedded(c, slog.New(slog.DiscardHandler), false).ServeConn(ctx, stream, daemon.CallerFrom(c.lookup))
+			return l.place.embedded(c, slog.New(slog.DiscardHandler), false, defaultTimes).ServeConn(ctx, stream, daemon.CallerFrom(c.lookup))
 		},
 		Log: slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: onlyMessage})),
 	}
