@@ -279,7 +279,7 @@ func (c *connection) tryDump(ctx context.Context, line string, n int, more func(
 	} else {
 		c.counters.unproven.Add(1)
 	}
-	c.schedule.mark()
+	c.schedule.begin()
 	if c.cost == 0 {
 		c.cost = took
 	}

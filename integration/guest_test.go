@@ -421,9 +421,11 @@ func TestGuestPolled(t *testing.T) {
 				asked, probes, dumps := after.Requests-before.Requests, after.Probes-before.Probes, after.Dumps-before.Dumps
 				t.Logf("nobody does anything for %v: %d requests, %d probes, %d dumps; with two looks of ours %d dumps, %d lines in show-messages",
 					took.Round(time.Millisecond), asked, probes, dumps, last.Dumps-first.Dumps, lines)
-				// From 3.8 on a server that the system has let run is asked again: on a
-				// loaded machine that is often, and no bound can be given.
-				if limit := uint64(took/time.Second) + 2; dumps > limit && !tw.host.atLeast(3, 8) {
+				limit := uint64(took/time.Second) + 2
+				if tw.host.atLeast(3, 8) {
+					limit += asked / 100 // false hints, see TestPollingIsCheap
+				}
+				if dumps > limit {
 					t.Errorf("%d dumps in %v, want at most one per second", dumps, took)
 				}
 				if probes > asked+dumps {
