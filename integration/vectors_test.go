@@ -102,6 +102,19 @@ func setUp(t *testing.T, sc *scenario) *stage {
 	return nil
 }
 
+// meetsLatestClient reports whether a step is a command that tmux gives to the
+// client with the latest activity: ours, once it has attached (TestUnavoidable 4).
+func meetsLatestClient(step []string) bool {
+	return step[0] == "switch-client" && !slices.Contains(step, "-c")
+}
+
+// waitAttached waits until the product, which attaches while it answers its first
+// call, is there. Else a first switch-client could meet the terminal and a second
+// one, back to the last session, our client, which has none.
+func (st *stage) waitAttached() {
+	holdsWithin(2*time.Second, func() (bool, string) { return len(st.main().guests()) > 0, "" })
+}
+
 // play starts the MCP server, makes the scenario's calls and returns how many
 // were answered as recorded.
 func (st *stage) play(t *testing.T, sc *scenario, argv []string, own bool) (passed int) {
@@ -131,6 +144,9 @@ func (st *stage) play(t *testing.T, sc *scenario, argv []string, own bool) (pass
 		t.Fatalf("the server did not start: %v; stderr:\n%s", err, p.stderr)
 	}
 	for i, call := range sc.Calls {
+		if own && slices.ContainsFunc(call.Before, meetsLatestClient) {
+			st.waitAttached()
+		}
 		if err := st.run(call.Before); err != nil {
 			t.Fatalf("call %d: before it: %v", i+1, err)
 		}
