@@ -548,6 +548,7 @@ func TestFaults(t *testing.T) {
 
 	d := startDaemon(t, s.home, nil)
 	dialGuest(t, d, s.home).poll(t, s, 2)
+	s.waitGuests(1, 10*time.Second)
 	wantFDs := d.fds("") - 1 // without that client
 	startKB := d.residentKB()
 	drips, err := drip(d, dripping)

@@ -250,6 +250,7 @@ func TestBridgesComeAndGo(t *testing.T) {
 	d := startDaemon(t, s.home, nil)
 	first := d.host(t, launch{})
 	guest{client: first.mcpClient}.poll(t, s, 1)
+	s.waitGuests(1, 10*time.Second)
 	base := d.fds("")
 	want := s.panes()
 	var all []host

@@ -221,6 +221,7 @@ func TestLoad(t *testing.T) {
 	quiet := startDaemon(t, home, nil)
 	g := dialGuest(t, quiet, home)
 	g.poll(t, m.server, 3)
+	m.server.waitGuests(1, 10*time.Second) // which may hold two sockets, of its relay
 	sockets := quiet.fds("socket:") - 1
 	g.client.close()
 	eventually(t, "the connection is closed", 10*time.Second, func() (bool, string) {
@@ -257,7 +258,7 @@ func TestLoad(t *testing.T) {
 	}
 	eventually(t, "all connections are closed", 10*time.Second, func() (bool, string) {
 		n := d.fds("socket:")
-		return n == sockets, fmt.Sprintf("%d sockets, %d at rest", n, sockets)
+		return n <= sockets, fmt.Sprintf("%d sockets, %d at rest", n, sockets)
 	})
 	eventually(t, "the daemon has at most one child", 10*time.Second, func() (bool, string) {
 		children := childrenOf(d.pid())

@@ -46,6 +46,7 @@ func TestSoak(t *testing.T) {
 	m := newMutator(t)
 	quiet := startDaemon(t, m.server.home, nil)
 	dialGuest(t, quiet, m.server.home).poll(t, m.server, 2)
+	m.server.waitGuests(1, 10*time.Second)
 	sockets := quiet.fds("socket:") - 1
 	wantGoroutines, _ := quiet.quit()
 
