@@ -201,7 +201,7 @@ func (t Tmux) Attach(ctx context.Context, session string, notify func(Notificati
 	}
 	c := &Client{exited: make(chan struct{}), gone: make(chan struct{})}
 	var err error
-	if needsRelay(t.Server) && len(t.Socket) <= maxSocketPath {
+	if needsRelay(t.Server) {
 		if c.relay, err = newRelay(t.Socket); err != nil {
 			return nil, fmt.Errorf("controlmode: attach: %w", err)
 		}

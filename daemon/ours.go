@@ -105,7 +105,7 @@ func groupOf(s *state.Snapshot, pane *state.Pane) []string {
 	}
 	var ids []string
 	for _, session := range s.Sessions {
-		if session.Panes[0].Value(state.SessionGroup) == group {
+		if session.Group == group {
 			ids = append(ids, session.ID)
 		}
 	}

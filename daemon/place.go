@@ -26,7 +26,6 @@ type surveyedSession struct {
 	DestroyUnattached string
 	ExitUnattached    bool
 	LastAttached      string
-	Group             string // "" for none
 }
 
 // place chooses the session to attach to, or says why none may be:
@@ -146,28 +145,26 @@ func (s standing) mustLeave() (reason string) {
 // still points to it, and then crashes, taking all sessions along: seen in one
 // of ten cases in 3.3a, 3.5a and 3.7c, for any control client that is the last of
 // a session with destroy-unattached; not when the client has moved away first.
-func (s standing) refuge(clients []state.Client, sessions []surveyedSession) string {
+func (s standing) refuge(snapshot *state.Snapshot) string {
 	if off(s.destroy) || !s.alone {
 		return ""
 	}
-	for _, c := range clients {
+	for _, c := range snapshot.Clients {
 		if !c.Ours && c.Attached && c.Session != s.me.Session {
 			return c.Session
 		}
 	}
-	for _, other := range sessions {
+	for _, other := range snapshot.Sessions {
 		if other.ID != s.me.Session && off(other.DestroyUnattached) {
 			return other.ID
 		}
 	}
 	// keep-last and keep-group spare the last session of a group (3.4 on).
 	group := ""
-	for _, session := range sessions {
-		if session.ID == s.me.Session {
-			group = session.Group
-		}
+	if own := snapshot.Session(s.me.Session); own != nil {
+		group = own.Group
 	}
-	for _, other := range sessions {
+	for _, other := range snapshot.Sessions {
 		keeps := strings.HasPrefix(other.DestroyUnattached, "keep-")
 		if other.ID != s.me.Session && keeps && other.Group != "" && (group == "" || other.Group == group) {
 			return other.ID
@@ -207,7 +204,7 @@ const (
 
 var (
 	serverFormat  = strings.Join([]string{serverMark, "#{session_id}", "#{version}", "#{pid}", "#{start_time}"}, "\t")
-	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}", "#{session_last_attached}", "#{session_group}"}, "\t")
+	sessionFormat = strings.Join([]string{sessionMark, "#{session_id}", "#{destroy-unattached}", "#{exit-unattached}", "#{session_last_attached}"}, "\t")
 )
 
 // surveyArguments are those of the one tmux command that surveys and dumps.
@@ -218,20 +215,6 @@ func surveyArguments(f state.Framing) []string {
 		displayFormat, "-p", serverFormat, ";",
 		listPanes, "-a", "-F", f.PaneFormat(),
 	}
-}
-
-func newSurveyedSession(f []string) surveyedSession {
-	return surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on", f[4], f[5]}
-}
-
-// parseSessions reads the output of list-sessions with sessionFormat.
-func parseSessions(out []byte) (all []surveyedSession) {
-	for line := range strings.Lines(string(out)) {
-		if f := strings.Split(strings.TrimSuffix(line, "\n"), "\t"); f[0] == sessionMark && len(f) >= 6 {
-			all = append(all, newSurveyedSession(f))
-		}
-	}
-	return all
 }
 
 // parseSurvey reads the output of surveyArguments into the survey and the two
@@ -249,8 +232,8 @@ func parseSurvey(out []byte) (panes, clients []byte, v *survey, err error) {
 			}
 			// What follows are panes, whose names may look like anything.
 			return rest, clients, v, nil
-		case f[0] == sessionMark && len(f) >= 6:
-			v.Sessions = append(v.Sessions, newSurveyedSession(f))
+		case f[0] == sessionMark && len(f) == 5:
+			v.Sessions = append(v.Sessions, surveyedSession{f[1], f[2], f[3] == "1" || f[3] == "on", f[4]})
 		default:
 			clients = append(append(clients, line...), '\n')
 		}

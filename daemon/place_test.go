@@ -145,40 +145,40 @@ func TestMustLeave(t *testing.T) {
 func TestRefuge(t *testing.T) {
 	us := oursAt("$0")
 	us.PID = 7
-	on, no := surveyedSession{ID: "$1", DestroyUnattached: "on"}, surveyedSession{ID: "$2", DestroyUnattached: "off"}
-	own := surveyedSession{ID: "$0", DestroyUnattached: "off"}
+	on, no := &state.Session{ID: "$1", DestroyUnattached: "on"}, &state.Session{ID: "$2", DestroyUnattached: "off"}
+	own := &state.Session{ID: "$0", DestroyUnattached: "off"}
 	tests := []struct {
 		name     string
 		clients  []state.Client
-		sessions []surveyedSession
+		sessions []*state.Session
 		want     string
 	}{
-		{"somebody stays", []state.Client{us, terminalAt("$0", "@0")}, []surveyedSession{own, no}, ""},
-		{"a session that stays", []state.Client{us}, []surveyedSession{own, on, no}, "$2"},
-		{"where somebody is", []state.Client{us, terminalAt("$1", "@1")}, []surveyedSession{own, on, no}, "$1"},
-		{"not where another of us is", []state.Client{us, oursAt("$1")}, []surveyedSession{own, on}, ""},
-		{"not where one is suspended", []state.Client{us, suspendedAt("$1", "@1")}, []surveyedSession{own, on}, ""},
-		{"a mate of the group, that is kept then", []state.Client{us}, []surveyedSession{
+		{"somebody stays", []state.Client{us, terminalAt("$0", "@0")}, []*state.Session{own, no}, ""},
+		{"a session that stays", []state.Client{us}, []*state.Session{own, on, no}, "$2"},
+		{"where somebody is", []state.Client{us, terminalAt("$1", "@1")}, []*state.Session{own, on, no}, "$1"},
+		{"not where another of us is", []state.Client{us, oursAt("$1")}, []*state.Session{own, on}, ""},
+		{"not where one is suspended", []state.Client{us, suspendedAt("$1", "@1")}, []*state.Session{own, on}, ""},
+		{"a mate of the group, that is kept then", []state.Client{us}, []*state.Session{
 			{ID: "$0", DestroyUnattached: "keep-group", Group: "g"}, {ID: "$1", DestroyUnattached: "keep-group", Group: "h"},
 			{ID: "$2", DestroyUnattached: "keep-group", Group: "g"}}, "$2"},
-		{"any group, out of none", []state.Client{us}, []surveyedSession{
+		{"any group, out of none", []state.Client{us}, []*state.Session{
 			{ID: "$0", DestroyUnattached: "keep-group"}, {ID: "$1", DestroyUnattached: "keep-group"},
 			{ID: "$2", DestroyUnattached: "keep-group", Group: "g"}}, "$2"},
-		{"the last of its group is kept", []state.Client{us}, []surveyedSession{
+		{"the last of its group is kept", []state.Client{us}, []*state.Session{
 			{ID: "$0", DestroyUnattached: "keep-last", Group: "g"}, {ID: "$1", DestroyUnattached: "keep-last"}}, ""},
-		{"nowhere", []state.Client{us}, []surveyedSession{own, on}, ""},
+		{"nowhere", []state.Client{us}, []*state.Session{own, on}, ""},
 	}
 	standing := func(destroy string, clients []state.Client) standing {
 		s, _ := standingOf(&state.Snapshot{Clients: clients, Sessions: []*state.Session{{ID: "$0", DestroyUnattached: destroy}}}, 7)
 		return s
 	}
-	if got := standing("off", []state.Client{us}).refuge([]state.Client{us}, []surveyedSession{own, no}); got != "" {
+	if got := standing("off", []state.Client{us}).refuge(&state.Snapshot{Clients: []state.Client{us}, Sessions: []*state.Session{own, no}}); got != "" {
 		t.Errorf("nothing to fear: refuge() = %q", got)
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := standing("on", tt.clients)
-			if got := s.refuge(tt.clients, tt.sessions); got != tt.want {
+			if got := s.refuge(&state.Snapshot{Clients: tt.clients, Sessions: tt.sessions}); got != tt.want {
 				t.Errorf("refuge() = %q, want %q", got, tt.want)
 			}
 		})
@@ -218,9 +218,8 @@ func TestStoodIn(t *testing.T) {
 }
 
 func TestParseSurvey(t *testing.T) {
-	// A group's name may hold a tab (3.3a), and is only compared.
 	const clients = "C\t/dev/pts/1\t7\t$0\t@0\t0\t0\tattached\t1700000000\n"
-	sessions := "S\t$0\t0\t0\t1700000000\t\nS\t$1\tkeep-last\t1\t\tpair\n"
+	sessions := "S\t$0\t0\t0\t1700000000\nS\t$1\tkeep-last\t1\t\n"
 	// A pane's name may look like any row.
 	panes := "P\t$0\tS\t$5\t0\t0\t\nV\t$5\n"
 	gotPanes, gotClients, v, err := parseSurvey([]byte(clients + sessions + "V\t$1\t3.3a\t42\t1700000001\n" + panes))
@@ -230,7 +229,7 @@ func TestParseSurvey(t *testing.T) {
 	if string(gotPanes) != panes || string(gotClients) != clients {
 		t.Errorf("panes %q, clients %q", gotPanes, gotClients)
 	}
-	want := []surveyedSession{{"$0", "0", false, "1700000000", ""}, {"$1", "keep-last", true, "", "pair"}}
+	want := []surveyedSession{{"$0", "0", false, "1700000000"}, {"$1", "keep-last", true, ""}}
 	if v.Default != "$1" || v.Version != "3.3a" || v.PID != 42 || v.Started != "1700000001" ||
 		len(v.Sessions) != 2 || v.Sessions[0] != want[0] || v.Sessions[1] != want[1] {
 		t.Errorf("survey %+v", v)

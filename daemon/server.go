@@ -318,12 +318,8 @@ func (s *tmuxServer) moveAway(ctx context.Context, c *connection, me standing, s
 	if off(me.destroy) || !me.alone {
 		return
 	}
-	r, err := c.do(ctx, listSessions+" -F "+controlmode.Quote(sessionFormat))
-	if err != nil {
-		return
-	}
-	if to := me.refuge(snapshot.Clients, parseSessions(r.Body)); to != "" {
-		_, err = c.do(ctx, switchClient+" -E -t "+controlmode.Quote(to))
+	if to := me.refuge(snapshot); to != "" {
+		_, err := c.do(ctx, switchClient+" -E -t "+controlmode.Quote(to))
 		s.log.Debug("moved to leave", "session", to, "err", err)
 	}
 }

@@ -25,6 +25,7 @@ type Snapshot struct {
 // A Session is one session and its rows.
 type Session struct {
 	ID, Name string
+	Group    string // "" for none
 	Panes    []*Pane
 	// Active is the active pane of the session's current window.
 	Active *Pane
@@ -382,7 +383,7 @@ func hasFlag(flags, name string) bool {
 func (s *Snapshot) add(p *Pane) {
 	id := p.column[SessionID]
 	if n := len(s.Sessions); n == 0 || s.Sessions[n-1].ID != id {
-		s.Sessions = append(s.Sessions, &Session{ID: id, Name: p.column[SessionName]})
+		s.Sessions = append(s.Sessions, &Session{ID: id, Name: p.column[SessionName], Group: p.column[SessionGroup]})
 	}
 	s.Panes = append(s.Panes, p)
 	session := s.Sessions[len(s.Sessions)-1]

@@ -334,7 +334,7 @@ func TestBuildPanes(t *testing.T) {
 		return testFraming.block(
 			testRow{SessionAttached: counted, sessionSeats: "off 0 " + counted + " " + first},
 			testRow{SessionAttached: counted, PaneID: "%9", PaneActive: "0"},
-			testRow{SessionID: "$1", SessionName: "other", PaneID: "%1", sessionSeats: second})
+			testRow{SessionID: "$1", SessionName: "other", SessionGroup: "pair", PaneID: "%1", sessionSeats: second})
 	}
 	prev, err := testFraming.Build(rows("2", "/dev/pts/1,client-11", "on 1 0 /dev/pts/2"), []byte(terminal+ours+asleep), nil, pid)
 	if err != nil {
@@ -372,6 +372,9 @@ func TestBuildPanes(t *testing.T) {
 			other, said := s.Session("$1"), strings.Fields(tt.second)
 			if other.DestroyUnattached != said[0] || other.ExitUnattached != (said[1] == "1") {
 				t.Errorf("options %q, %v; want %q", other.DestroyUnattached, other.ExitUnattached, tt.second)
+			}
+			if s.Session("$0").Group != "" || other.Group != "pair" {
+				t.Errorf("groups %q, %q; want none, pair", s.Session("$0").Group, other.Group)
 			}
 		})
 	}
